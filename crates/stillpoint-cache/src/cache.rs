@@ -131,9 +131,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// # User code
 ///
-/// Weigher, loaders and the listener run outside of locks and sections (the listener also on the
-/// service thread); `Hash`, `Eq` and `Clone`
-/// outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
+/// Weigher, loaders, functions that compute an [entry](Self::entry) and the listener run outside of locks and
+/// sections (the listener also on the service thread); `Hash`, `Eq` and `Clone` outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
 /// is told of what that evicts after it has returned
 /// ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
@@ -370,7 +369,11 @@ where
 
     /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.
     #[inline(always)]
-    fn look_up<'g, Q>(&self, key: &Q, store: &'g Pinned<K, V>) -> Option<Found<'g, K, Node<V>>>
+    pub(crate) fn look_up<'g, Q>(
+        &self,
+        key: &Q,
+        store: &'g Pinned<K, V>,
+    ) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {

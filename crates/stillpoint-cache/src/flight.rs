@@ -3,13 +3,13 @@
 //! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future was
 //! dropped.
 
-use crate::tenant::Handle;
+use crate::{state::Load, tenant::Handle};
 use std::{
     any::Any,
     mem,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -27,27 +27,9 @@ pub type Flights<K, V> = HashMap<K, Shown<V>>;
 /// A flight, as later callers and invalidations find it.
 pub struct Shown<V> {
     pub load: Arc<Load>,
+    /// Whether it ends without a value.
+    pub is_compute: bool,
     pub flight: Weak<Flight<V>>,
-}
-
-/// The part of a load that invalidations use.
-#[derive(Debug)]
-pub struct Load {
-    /// Whether the key was invalidated after it had begun. Changed and read under the lock of the
-    /// queues, so Relaxed.
-    pub is_outdated: AtomicBool,
-    /// The tenant whose view loads.
-    pub tenant: Arc<Handle>,
-}
-
-impl Load {
-    /// Makes the part of a load by a view of `tenant`.
-    pub fn of(tenant: Arc<Handle>) -> Self {
-        Self {
-            is_outdated: AtomicBool::new(false),
-            tenant,
-        }
-    }
 }
 
 /// The outcome of a load.
@@ -76,13 +58,14 @@ impl<V> Flight<V> {
             waiting: Mutex::new(Vec::new()),
             running: AtomicU64::new(token().get()),
             process: process().generation(),
-            load: Arc::new(Load::of(tenant)),
+            load: Load::of(tenant),
         })
     }
 
-    pub fn shown(self: &Arc<Self>) -> Shown<V> {
+    pub fn shown(self: &Arc<Self>, is_compute: bool) -> Shown<V> {
         Shown {
             load: Arc::clone(&self.load),
+            is_compute,
             flight: Arc::downgrade(self),
         }
     }

@@ -1,6 +1,9 @@
 //! Iteration: a few buckets at a time, so that no section stays open.
 
-use crate::cache::{Cache, Section};
+use crate::{
+    Weigh,
+    cache::{Cache, Section},
+};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
@@ -91,5 +94,59 @@ where
 impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
+
+/// Inserts each entry as [`Cache::insert`] does: one by one, and for this view's tenant.
+///
+/// ```
+/// use stillpoint_cache::Cache;
+///
+/// let cache: Cache<u64, u64> = Cache::with_entries(100);
+/// (&cache).extend((0..10).map(|key| (key, 2 * key)));
+/// assert_eq!((cache.entry_count(), cache.get(&7)), (10, Some(14)));
+/// ```
+impl<K, V, S> Extend<(K, V)> for &Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.insert(key, value);
+        }
+    }
+}
+
+/// As of a reference.
+impl<K, V, S> Extend<(K, V)> for Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+/// Makes a cache without a limit of the program ([`Cache::builder`]), and inserts the entries.
+///
+/// ```
+/// use stillpoint_cache::Cache;
+///
+/// let cache: Cache<u64, u64> = [(1, 2), (3, 4)].into_iter().collect();
+/// assert_eq!((cache.get(&3), cache.entry_count()), (Some(4), 2));
+/// ```
+impl<K, V> FromIterator<(K, V)> for Cache<K, V>
+where
+    K: Hash + Eq + Weigh + Send + Sync + 'static,
+    V: Weigh + Send + Sync + 'static,
+{
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let cache = Self::builder().build();
+        (&cache).extend(entries);
+        cache
     }
 }

@@ -33,7 +33,8 @@
 //! |---|---|
 //! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) is no use of it |
 //! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task these with `_async` |
-//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl) |
+//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace), which returns the old value; `extend`, `collect` |
+//! | change by what is there | [`entry`](Cache::entry): [`and_upsert_with`](EntrySelector::and_upsert_with), [`and_compute_with`](EntrySelector::and_compute_with) |
 //! | remove | [`remove`](Cache::remove), [`take`](Cache::take), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
 //! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
 //! | see all | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |
@@ -46,9 +47,12 @@
 //! | `moka::future::Cache` | the same [`Cache`]: [`get_with_async`](Cache::get_with_async); `get` and `insert` never wait |
 //! | `Cache::new(1000)`, `max_capacity` | [`Cache::with_entries`], [`max_entries`](Builder::max_entries) |
 //! | `max_capacity` and a `weigher` of `u32` | [`max_bytes`](Builder::max_bytes), which counts keys, values and the cache's own memory; for another unit [`max_weight`](Builder::max_weight) |
-//! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl) |
+//! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl), [`try_get_with_ttl`](Cache::try_get_with_ttl); [`Ref::time_left`] |
 //! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`; so the others |
 //! | `try_get_with`: `Arc<E>`; `optionally_get_with` | the same |
+//! | `entry(key)`, `entry_by_ref(&key)` | [`entry`](Cache::entry)`(&key)`; its methods have `_async` forms; [`Op`] can give a ttl |
+//! | `or_default`, `or_optionally_insert_with`, `or_insert_with_if` | [`or_insert_with`](EntrySelector::or_insert_with), [`optionally_get_with`](Cache::optionally_get_with), [`and_compute_with`](EntrySelector::and_compute_with) |
+//! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is not kept |
 //! | `invalidate`, `remove` | [`remove`](Cache::remove), [`take`](Cache::take) |
 //! | `invalidate_entries_if`, later | at once; it returns how many |
 //! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry alone, and needed by tests at most |
@@ -61,6 +65,8 @@
 //! | `Cache::new(1000)` | [`Cache::with_entries`] |
 //! | `with_weighter` | [`max_weight`](Builder::max_weight); for bytes [`max_bytes`](Builder::max_bytes) |
 //! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that have waited get the error as well |
+//! | `get_value_or_guard`, `entry` | [`entry`](Cache::entry), whose functions run outside of locks |
+//! | `replace`: only if there is one | [`and_compute_with`](EntrySelector::and_compute_with) with [`Op::Nop`] for `None` |
 //! | `peek` | [`peek`](Cache::peek), which borrows the value, and knows the time that the entry has left |
 //! | `remove`, which returns the value | [`take`](Cache::take), which clones it; [`remove`](Cache::remove) needs no clone |
 //! | `retain` | [`invalidate_entries_if`](Cache::invalidate_entries_if), with the condition reversed |
@@ -77,7 +83,7 @@
 // `policy` (what goes next) and `wheel` (what has expired) know neither keys nor locks. `node` has
 // the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
 // in `state/limits`. `settings`, `weigh`, `flight` and `memory` are parts of `cache`. On that `builder`, `put`
-// and `remove` (changing), `load`, `limits`, `iter`, `bytes` and `shrinker`, as a program sees them. `service` is
+// and `remove` (changing), `load`, `entry`, `limits`, `iter`, `bytes` and `shrinker`, as a program sees them. `service` is
 // the service thread, `watcher` the files that it follows, `visit` what it does in a cache, `container` the
 // source of a limit that no program has set. `arena` has byte values. No module of these imports one that comes
 // later here.
@@ -94,6 +100,8 @@ mod cache;
 mod clock;
 #[cfg(not(stillpoint_loom))]
 mod container;
+#[cfg(not(stillpoint_loom))]
+mod entry;
 #[cfg(not(stillpoint_loom))]
 mod flight;
 #[cfg(not(stillpoint_loom))]
@@ -142,6 +150,7 @@ pub use {
     builder::{Builder, Complete, Counted, InBytes, Unweighed, Weighed},
     cache::{Cache, Ref},
     clock::ManualClock,
+    entry::{CompResult, Entry, EntrySelector, Op},
     iter::Iter,
     shrinker::Shrinker,
     stillpoint::Weigh,

@@ -17,7 +17,8 @@
 
 use crate::{
     cache::Cache,
-    flight::{Flight, Outcome, Shown, Waiter},
+    flight::{Flight, Outcome, Waiter},
+    put::Origin,
     statistics::Event,
 };
 use std::{
@@ -56,7 +57,8 @@ where
         let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
     }
 
-    /// Ends the sharing of a load of a key that is under way. Its value is not kept.
+    /// Ends the sharing of a load of a key that is under way. Its value is not kept, nor that of a compute, which
+    /// shares nothing: those that wait for it go on doing so.
     pub(crate) fn outdate_load<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -65,35 +67,36 @@ where
         // Outdated before it leaves the map: what a later load brings is not replaced by what this one does.
         let _ = flights.remove_if(key, |_, flight| {
             // The lock also orders the caller's look-up after the insert of a flight that has ended.
-            self.with_state(|_| flight.load.is_outdated.store(true, Ordering::Relaxed));
-            true
+            self.with_state(|_| flight.load.outdate());
+            !flight.is_compute
         });
     }
 
     /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept.
     pub(crate) fn outdate_loads(&self) {
-        self.inner().flights.pin().retain(|_, Shown { load, .. }| {
+        self.inner().flights.pin().retain(|_, flight| {
+            let load = &flight.load;
             let outdated = self.with_own(|state, number| {
                 let is_within = state.is_within(load.tenant.number(), number);
                 load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
             });
-            outdated != Some(true)
+            outdated != Some(true) || flight.is_compute
         });
     }
 }
 
-/// The caller that loads. Its flight ends with it.
-struct Leader<'a, K, V, S, Q>
+/// The caller that loads or computes. Its flight ends with it.
+pub struct Leader<'a, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher,
     Q: Hash + Equivalent<K> + ?Sized,
 {
-    cache: &'a Cache<K, V, S>,
-    key: &'a Q,
-    flight: Arc<Flight<V>>,
-    /// `None` until it loads.
+    pub cache: &'a Cache<K, V, S>,
+    pub key: &'a Q,
+    pub flight: Arc<Flight<V>>,
+    /// `None` until it loads, and for a compute.
     began: Option<u64>,
     has_loaded: bool,
     /// Whether the flight is in the map.
@@ -111,7 +114,7 @@ where
 {
     fn drop(&mut self) {
         // A future's, which is dropped between two polls.
-        self.flight.running.store(token().get(), Ordering::Relaxed);
+        self.lead();
         if let Some(began) = self.began {
             let handle = self.cache.handle();
             handle
@@ -142,6 +145,11 @@ where
     S: BuildHasher,
     Q: Hash + Equivalent<K> + ?Sized,
 {
+    /// Notes that the calling thread leads: clones and what an insert calls are user code, too.
+    pub fn lead(&self) {
+        self.flight.running.store(token().get(), Ordering::Relaxed);
+    }
+
     /// Takes the flight out of the map: no later caller finds it.
     fn leave_map(&mut self) {
         let flight = Arc::downgrade(&self.flight);
@@ -151,7 +159,7 @@ where
 
     /// Runs user code of the flight, which may ask for the same key: the thread that polls it must not wait for
     /// itself.
-    async fn run<F: Future>(&self, work: F) -> F::Output {
+    pub async fn run<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         poll_fn(|context| {
             let _running = Running::on(&self.flight.running);
@@ -177,8 +185,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The next step of a caller that has missed.
-enum Role<'a, K, V, S, Q>
+/// The next step of a caller that has missed, or computes.
+pub enum Role<'a, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
@@ -187,12 +195,26 @@ where
 {
     Lead(Leader<'a, K, V, S, Q>),
     Wait(Arc<Flight<V>>),
-    /// Loads without a flight, and inserts nothing: the loader has asked for its own key.
+    /// Has no flight, and inserts nothing: the thread leads the one of this key already.
     Alone,
 }
 
 /// What a loader returns: a value, and its time to live unless that is the cache's.
-type Timed<V> = (V, Option<Duration>);
+pub type Timed<V> = (V, Option<Duration>);
+
+/// What a load returns to its caller.
+pub struct Loaded<V> {
+    pub value: V,
+    /// Whether this caller has loaded it.
+    pub is_fresh: bool,
+}
+
+impl<V> Loaded<V> {
+    fn found(value: V) -> Self {
+        let is_fresh = false;
+        Self { value, is_fresh }
+    }
+}
 
 /// The error of a loader that finds nothing.
 struct Nothing;
@@ -230,7 +252,7 @@ where
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
     {
-        sure(self.get_or_load(key, || Ok((load(), None))))
+        sure(self.get_or_load(key, || Ok((load(), None)))).value
     }
 
     /// As [`get_with`](Self::get_with), with a loader that may fail.
@@ -256,7 +278,8 @@ where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.get_or_load(key, || load().map(|value| (value, None)))
+        let load = || load().map(|value| (value, None));
+        self.get_or_load(key, load).map(|loaded| loaded.value)
     }
 
     /// As [`try_get_with`](Self::try_get_with), with a loader that also says how long the entry lasts, as
@@ -286,7 +309,8 @@ where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
-        self.get_or_load(key, || load().map(|(value, ttl)| (value, Some(ttl))))
+        let load = || load().map(|(value, ttl)| (value, Some(ttl)));
+        self.get_or_load(key, load).map(|loaded| loaded.value)
     }
 
     /// As [`get_with`](Self::get_with), with a loader that may find nothing. That is not kept: callers
@@ -304,7 +328,8 @@ where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
     {
         let load = || load().map(|value| (value, None)).ok_or(Nothing);
-        self.get_or_load(key, load).ok()
+        let loaded = self.get_or_load(key, load).ok()?;
+        Some(loaded.value)
     }
 
     /// As [`get_with`](Self::get_with), with a future as loader. Needs no particular runtime.
@@ -379,17 +404,17 @@ where
     }
 
     /// Returns the value of a key, and loads it if there is none.
-    fn get_or_load<Q, E>(
+    pub(crate) fn get_or_load<Q, E>(
         &self,
         key: &Q,
         load: impl FnOnce() -> Result<Timed<V>, E>,
-    ) -> Result<V, Arc<E>>
+    ) -> Result<Loaded<V>, Arc<E>>
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
         match self.get(key) {
-            Some(value) => Ok(value),
+            Some(value) => Ok(Loaded::found(value)),
             None => block_on(self.load(key, async { load() })),
         }
     }
@@ -405,7 +430,7 @@ where
     {
         match self.get(key) {
             Some(value) => Ok(value),
-            None => self.load(key, load).await,
+            None => self.load(key, load).await.map(|loaded| loaded.value),
         }
     }
 
@@ -414,40 +439,43 @@ where
         &self,
         key: &Q,
         load: impl Future<Output = Result<Timed<V>, E>>,
-    ) -> Result<V, Arc<E>>
+    ) -> Result<Loaded<V>, Arc<E>>
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
         E: Send + Sync + 'static,
     {
+        let is_fresh = true;
         loop {
-            match self.role(key) {
+            match self.role(key, false) {
                 Role::Lead(mut leader) => {
                     // A load may have ended since the miss. It is not for those that wait: the key may have
                     // been invalidated before they came.
                     if let Some(value) = self.peek(key).map(|found| V::clone(&found)) {
-                        return Ok(value);
+                        return Ok(Loaded::found(value));
                     }
                     leader.began = Some(clock::now());
                     let loaded = leader.run(load).await;
-                    return leader.finish(loaded);
+                    let value = leader.finish(loaded)?;
+                    return Ok(Loaded { value, is_fresh });
                 }
                 Role::Alone => {
                     // Not inserted: what the outer load returns is.
                     let (value, _) = load.await.map_err(Arc::new)?;
-                    return Ok(value);
+                    return Ok(Loaded { value, is_fresh });
                 }
                 Role::Wait(flight) => {
                     let mut waiter = Waiter::of(&flight);
                     let result = poll_fn(|context| waiter.poll(context).map(shared)).await;
                     if let Some(result) = result {
-                        return result;
+                        return result.map(Loaded::found);
                     }
                 }
             }
         }
     }
 
-    fn role<'a, Q>(&'a self, key: &'a Q) -> Role<'a, K, V, S, Q>
+    /// Returns the part of the caller in the flight of a key.
+    pub(crate) fn role<'a, Q>(&'a self, key: &'a Q, is_compute: bool) -> Role<'a, K, V, S, Q>
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
     {
@@ -456,7 +484,7 @@ where
             let key_of_flight = key.to_owned();
             let flight = Flight::of(Arc::clone(self.handle()));
             let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, flight.shown()) else {
+            let Err(occupied) = flights.try_insert(key_of_flight, flight.shown(is_compute)) else {
                 return Role::Lead(Leader {
                     cache: self,
                     key,
@@ -500,12 +528,12 @@ where
     ) -> Result<V, Arc<E>> {
         match loaded {
             Ok((value, ttl)) => {
-                // Clones and what an insert calls are user code, too.
-                self.flight.running.store(token().get(), Ordering::Relaxed);
+                self.lead();
                 let ours = value.clone();
                 self.has_loaded = true;
                 let key = self.key.to_owned();
-                self.cache.insert_loaded(key, value, ttl, &self.flight.load);
+                let origin = Origin::Load(&self.flight.load, None);
+                let _ = self.cache.put(key, value, ttl, origin, |_| ());
                 self.leave_map();
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {

@@ -182,7 +182,7 @@ pub struct Node<V> {
 }
 
 /// An entry that a queue has, or a thread that has claimed it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id(NonNull<Meta>);
 
 // SAFETY: an address. What is done with it takes the lock.

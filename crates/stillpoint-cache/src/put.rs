@@ -3,16 +3,15 @@
 
 use crate::{
     cache::{Cache, Pinned, Presence, Section},
-    flight::Load,
     listener::Notes,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     removal::{Cause, InsertError},
-    state::{Claimed, Entrant, Inheritance, State, Ticket},
+    state::{Claimed, Entrant, Inheritance, Load, State, Ticket},
     statistics::Event,
 };
 use std::{
     hash::{BuildHasher, Hash},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use stillpoint_map::internal::{Found, NewEntry};
@@ -26,9 +25,14 @@ struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// The entry that it has replaced there, and why. That one is still in its queue, and has to be retired.
     old: Option<Replaced<'g, K, V>>,
+    /// The lock of the queues, if it was taken before.
+    held: Option<Held<'g>>,
 }
 
 type Replaced<'g, K, V> = (Found<'g, K, Node<V>>, Cause);
+
+/// The lock of the queues, while it is held.
+type Held<'a> = (MutexGuard<'a, State>, Locked);
 
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
 /// unreclaimed.
@@ -38,19 +42,24 @@ pub fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
 
 /// The origin of an entry.
 #[derive(Debug, Clone, Copy)]
-enum Origin<'a> {
+pub enum Origin<'a> {
     /// The program inserts it: it replaces any other.
     Insert,
+    /// The program inserts it if there is none: it replaces an expired or hidden entry only.
+    IfAbsent,
     /// A load brings it: it replaces an expired or hidden entry only. An invalidation makes the load outdated
     /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has the
     /// lock, knows that the load is not outdated, and links it. It never inherits another one's place.
-    Load(&'a Load),
+    ///
+    /// A compute brings it in place of the entry that it has seen, and then that is as with an insert. If that
+    /// one has gone, the compute is a load.
+    Load(&'a Arc<Load>, Option<Id>),
 }
 
 impl Origin<'_> {
     /// Returns whether its load is outdated; for certain only where the lock of the queues is held.
     fn is_outdated(self) -> bool {
-        matches!(self, Self::Load(load) if load.is_outdated.load(Ordering::Relaxed))
+        matches!(self, Self::Load(load, _) if load.is_outdated.load(Ordering::Relaxed))
     }
 
     /// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
@@ -65,9 +74,15 @@ impl Origin<'_> {
     ) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
         let is_outdated = self.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
         let admitted = state.admit(locked, id, entrant, reserved, claimed);
-        if matches!(self, Self::Load(_)) && locked.of(id).stage == Stage::Linked {
-            // SAFETY: it is in a queue, and the lock is held.
-            unsafe { id.meta() }.appear(entrant.expires);
+        if let Self::Load(..) = self {
+            // SAFETY: the caller's section keeps it.
+            let meta = unsafe { id.meta() };
+            match locked.of(id).stage {
+                Stage::Linked => meta.appear(entrant.expires),
+                // What a compute brings was found until now, and an invalidation does not see what waits for room.
+                Stage::New => meta.hide(),
+                Stage::Claimed => {}
+            }
         }
         let gone = match admitted {
             Err(_) => Some(Cause::Refused),
@@ -96,17 +111,47 @@ where
     /// counted, and the listener is told of it ([`Cause::Refused`]). The one with its key is gone as well,
     /// as it is not what the program wants to be found: [`Cause::Removed`].
     pub fn insert(&self, key: K, value: V) {
-        let _ = self.put(key, value, None, Origin::Insert);
+        let _ = self.put(key, value, None, Origin::Insert, |_| ());
     }
 
-    /// As [`insert`](Self::insert), of what was loaded, unless there is an entry with that key by now.
-    pub(crate) fn insert_loaded(&self, key: K, value: V, ttl: Option<Duration>, load: &Load) {
-        let _ = self.put(key, value, ttl, Origin::Load(load));
+    /// As [`insert`](Self::insert), and returns a clone of the value that was replaced: readers may have the
+    /// value itself. If the clone panics, nothing is inserted.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(100);
+    /// assert_eq!((cache.replace(1, 2), cache.replace(1, 3)), (None, Some(2)));
+    /// ```
+    pub fn replace(&self, key: K, value: V) -> Option<V>
+    where
+        V: Clone,
+    {
+        let mut old = None;
+        let _ = self.put(key, value, None, Origin::Insert, |value| {
+            old = value.cloned();
+        });
+        old
+    }
+
+    /// As [`insert`](Self::insert), unless the key has an entry, which then stays. Returns whether the entry was
+    /// inserted: false also if it was refused. It does not wait for a load of the key that is under way, whose
+    /// value is not kept then.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(100);
+    /// assert!(cache.insert_if_absent(1, 2) && !cache.insert_if_absent(1, 3));
+    /// assert_eq!(cache.get(&1), Some(2));
+    /// ```
+    pub fn insert_if_absent(&self, key: K, value: V) -> bool {
+        self.put(key, value, None, Origin::IfAbsent, |_| ()) == Ok(true)
     }
 
     /// As [`insert`](Self::insert), of an entry that expires after `ttl`.
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        let _ = self.put(key, value, Some(ttl), Origin::Insert);
+        let _ = self.put(key, value, Some(ttl), Origin::Insert, |_| ());
     }
 
     /// As [`insert`](Self::insert).
@@ -116,16 +161,24 @@ where
     /// If there is no room for it below a limit, which the error names. An older entry with its key may be
     /// gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
-        self.put(key, value, None, Origin::Insert)
+        let put = self.put(key, value, None, Origin::Insert, |_| ());
+        put.map(|_| ())
     }
 
-    fn put(
+    /// Puts an entry in. `see` is shown the value that it is about to replace: if it is called again, that was
+    /// another one. Returns whether the entry was put in.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it.
+    pub(crate) fn put(
         &self,
         key: K,
         value: V,
         ttl: Option<Duration>,
         origin: Origin<'_>,
-    ) -> Result<(), InsertError> {
+        see: impl FnMut(Option<&V>),
+    ) -> Result<bool, InsertError> {
         let inner = self.inner();
         // User code, before the section.
         let (expires, latest) = self.lifetime(&key, &value, ttl);
@@ -133,7 +186,8 @@ where
         let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let mut linked = {
-            // Told after the section: declared before it.
+            // Told after the section: declared before it. So is what is not put in: its destructors are user code.
+            let _not_replacing;
             let mut notes = inner.notes();
             let section = Section::begin();
             let store = section.entries(inner);
@@ -141,16 +195,11 @@ where
             let there = store.find(hash, |other| *other == key);
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
             let new = store.new_entry(hash, key, Node { value, meta });
-            if matches!(origin, Origin::Load(_)) {
-                new.value.meta.hide();
-            }
-            match self.publish(new, there, origin, store) {
+            match self.publish(new, there, origin, store, see) {
                 Ok(published) => self.link(published, origin, expires, store, &mut notes),
-                Err(not_replacing) => {
-                    // Its destructors are user code: outside of the section.
-                    drop(section);
-                    drop(not_replacing);
-                    return Ok(());
+                Err(new) => {
+                    _not_replacing = new;
+                    return Ok(false);
                 }
             }
         };
@@ -161,7 +210,7 @@ where
         if linked.is_err() {
             self.handle().counters.add(Event::Refused, 1);
         }
-        linked.map(drop)
+        linked.map(|_| true)
     }
 
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
@@ -183,43 +232,76 @@ where
     }
 
     /// Puts an entry into the map, in place of the one with its key: the one that was seen `there`, if
-    /// that is there still. Gives it back if it may not replace that.
+    /// that is there still. Gives the entry back if it may not replace that.
     fn publish<'g>(
         &'g self,
         mut new: NewEntry<K, Node<V>>,
         mut there: Option<Found<'g, K, Node<V>>>,
         origin: Origin<'_>,
         store: &'g Pinned<K, V>,
+        mut see: impl FnMut(Option<&V>),
     ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
+        if let Origin::Load(load, seen) = origin {
+            if let Some(id) = seen {
+                let (mut state, mut locked) = self.inner().lock(store);
+                if state.unwatch(&mut locked, id, load) {
+                    // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not
+                    // retired before this section began.
+                    let old: Found<'g, K, Node<V>> = unsafe { id.found() };
+                    // Otherwise the key's `Hash` does not agree with itself.
+                    if old.hash() == new.hash() {
+                        let presence = self.inner().presence(&old.get().value.meta);
+                        new.value.meta.set_replaced(Some(id));
+                        // Under the lock, as the new entry is found at once: an invalidation that comes after
+                        // this takes that one. If it fails, another insert has replaced the old one, and waits
+                        // for the lock.
+                        let new = store.swap(old, new)?;
+                        let old = Some((old, presence.cause(Cause::Replaced)));
+                        let held = Some((state, locked));
+                        return Ok(Published { new, old, held });
+                    }
+                }
+            }
+            if origin.is_outdated() {
+                return Err(new);
+            }
+            new.value.meta.hide();
+        }
         loop {
             let (old, refused) = if let Some(old) = there.take() {
                 (old, new)
             } else {
+                see(None);
                 new.value.meta.set_replaced(None);
                 match store.insert(new, false, |a, b| a == b) {
                     Ok(inserted) => {
-                        let (new, old) = (inserted.new, None);
-                        return Ok(Published { new, old });
+                        return Ok(Published {
+                            new: inserted.new,
+                            old: None,
+                            held: None,
+                        });
                     }
                     Err(occupied) => (occupied.old, occupied.new),
                 }
             };
             let presence = self.inner().presence(&old.get().value.meta);
-            let is_load = matches!(origin, Origin::Load(_));
-            // An outdated one is not to take the place of a later load's.
-            if is_load && (presence == Presence::Found || origin.is_outdated()) {
+            let is_found = presence == Presence::Found;
+            let (stays, cause) = match origin {
+                Origin::Insert => (false, Cause::Replaced),
+                Origin::IfAbsent => (is_found, Cause::Replaced),
+                // An outdated one is not to take the place of a later load's. Not replaced: nothing is inherited
+                // where a load has brought both.
+                Origin::Load(..) => (is_found || origin.is_outdated(), Cause::Removed),
+            };
+            if stays {
                 return Err(refused);
             }
-            // Not replaced: nothing is inherited where a load has brought both.
-            let cause = presence.cause(match origin {
-                Origin::Insert => Cause::Replaced,
-                Origin::Load(_) => Cause::Removed,
-            });
+            see(is_found.then(|| &old.get().value.value));
             refused.value.meta.set_replaced(Some(Id::of(old)));
             match store.swap(old, refused) {
                 Ok(new) => {
-                    let old = Some((old, cause));
-                    return Ok(Published { new, old });
+                    let (old, held) = (Some((old, presence.cause(cause))), None);
+                    return Ok(Published { new, old, held });
                 }
                 Err(refused) => new = refused,
             }
@@ -230,17 +312,19 @@ where
     /// or where it makes room. Returns a ticket if that was not all the room.
     fn link(
         &self,
-        Published { new, old }: Published<'_, K, V>,
+        Published { new, old, held }: Published<'_, K, V>,
         origin: Origin<'_>,
         expires: u64,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
-        if let Some((old, _)) = old {
-            // SAFETY: it was found in the section.
-            unsafe { Id::of(old).fetch_neighbours() };
-        }
-        let (mut state, mut locked) = self.inner().lock(store);
+        let (mut state, mut locked) = held.unwrap_or_else(|| {
+            if let Some((old, _)) = old {
+                // SAFETY: it was found in the section.
+                unsafe { Id::of(old).fetch_neighbours() };
+            }
+            self.inner().lock(store)
+        });
         let inherited = match old {
             Some((old, cause)) => {
                 let both = [Id::of(old), Id::of(new)];
@@ -276,7 +360,7 @@ where
         (new, entrant, reserved): (Found<'_, K, Node<V>>, Entrant, u64),
         (mut old, inherited): (Option<Replaced<'_, K, V>>, Inheritance),
         origin: Origin<'_>,
-        (mut state, mut locked): (MutexGuard<'_, State>, Locked),
+        (mut state, mut locked): Held<'_>,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
@@ -388,13 +472,13 @@ where
         }
     }
 
-    /// Claims an entry. Returns whether look-ups found it until then, and whether it was not claimed before.
+    /// Claims an entry, and releases the lock. Returns whether look-ups found it until then, and whether it was
+    /// not claimed before.
     pub(crate) fn claim(
         &self,
         entry: Found<'_, K, Node<V>>,
-        store: &Pinned<K, V>,
+        (mut state, mut locked): Held<'_>,
     ) -> (Presence, bool) {
-        let (mut state, mut locked) = self.inner().lock(store);
         // Under the lock: until then what a load brings may appear.
         let presence = self.inner().presence(&entry.get().value.meta);
         let cause = presence.cause(Cause::Removed);

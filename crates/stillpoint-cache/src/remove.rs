@@ -142,7 +142,7 @@ where
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Option<Presence> {
-        let (presence, claimed) = self.claim(found, store);
+        let (presence, claimed) = self.claim(found, self.inner().lock(store));
         let removed = store.remove_owning(found, owned(found));
         if claimed {
             notes.add(found, presence.cause(Cause::Removed));
@@ -300,7 +300,7 @@ where
     let section = Section::begin();
     let store = section.entries(cache.inner());
     if let Some(found) = cache.find(key, store) {
-        cache.claim(found, store);
+        cache.claim(found, cache.inner().lock(store));
         // SAFETY: the caller's promise.
         unsafe { store.drop_at_once(found) };
     }

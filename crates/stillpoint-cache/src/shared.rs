@@ -47,12 +47,18 @@ impl Shared {
         self.state.lock()
     }
 
+    /// Returns how often threads have asked for the lock.
+    #[cfg(test)]
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Calls `start`, which starts a thread, and returns once a thread has asked for the lock.
     #[cfg(test)]
     pub fn until_asked<R>(&self, start: impl FnOnce() -> R) -> R {
-        let before = self.asked.load(Ordering::Relaxed);
+        let before = self.asked();
         let started = start();
-        while self.asked.load(Ordering::Relaxed) == before {
+        while self.asked() == before {
             std::thread::yield_now();
         }
         started

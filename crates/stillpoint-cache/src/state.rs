@@ -26,6 +26,7 @@ mod replace;
 mod tree;
 mod trim;
 mod waiting;
+mod watched;
 
 pub use crate::tenant::ROOT;
 #[cfg_attr(
@@ -45,6 +46,11 @@ pub use replace::Inheritance;
     allow(unused_imports, reason = "of inserts, which are left out")
 )]
 pub use waiting::Ticket;
+#[cfg_attr(
+    stillpoint_loom,
+    allow(unused_imports, reason = "of loads, which are left out")
+)]
+pub use watched::Load;
 
 /// Upper bound on the entries that are claimed under one hold of the lock.
 pub const BATCH: usize = 32;
@@ -161,6 +167,8 @@ pub struct State {
     searches: u64,
     /// The inserts that have not made all their room yet.
     waiting: Vec<waiting::Waiting>,
+    /// The computes under way, by the entries that they have seen.
+    watched: BTreeMap<Id, Arc<Load>>,
     next_ticket: NonZeroU64,
     /// Room for a path from the root, kept from one use to the next.
     path_to: RefCell<Vec<u32>>,
@@ -186,6 +194,7 @@ impl State {
             entries: 0,
             searches: 0,
             waiting: Vec::new(),
+            watched: BTreeMap::new(),
             next_ticket: NonZeroU64::MIN,
             path_to: RefCell::default(),
             own_path: Vec::new(),
@@ -350,6 +359,7 @@ impl State {
             }
         }
         locked.hide(id);
+        self.forget_watched(id, cause);
         if let Some(cause) = cause {
             self.tenant_mut(number).events.count(cause);
         }

@@ -37,7 +37,7 @@ fn publish<'g>(
     store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
     let new = new_entry(cache, key, weight, NEVER, store);
-    let Ok(published) = cache.publish(new, None, Origin::Insert, store) else {
+    let Ok(published) = cache.publish(new, None, Origin::Insert, store, |_| ()) else {
         panic!("it replaces any");
     };
     published
@@ -47,13 +47,13 @@ fn publish<'g>(
 fn publish_loaded<'g>(
     cache: &'g Cache<u64, u64>,
     key: u64,
-    load: &Load,
+    load: &Arc<Load>,
     expires: u64,
     store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
     let new = new_entry(cache, key, 1, expires, store);
     new.value.meta.hide();
-    let Ok(published) = cache.publish(new, None, Origin::Load(load), store) else {
+    let Ok(published) = cache.publish(new, None, Origin::Load(load, None), store, |_| ()) else {
         panic!("nothing is in its place");
     };
     published
@@ -119,7 +119,7 @@ fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
             let published = publish_loaded(&cache, 9, &load, expires, store);
             assert_eq!((cache.get(&9), cache.iter().count()), (None, 0));
             load.is_outdated.store(is_outdated, Ordering::Relaxed);
-            assert!(link(&cache, published, Origin::Load(&load), expires, store).is_none());
+            assert!(link(&cache, published, Origin::Load(&load, None), expires, store).is_none());
             let expected = (!is_outdated).then_some(1);
             assert_eq!(
                 (cache.get(&9), cache.peek(&9).map(|found| *found)),
@@ -176,7 +176,7 @@ fn what_has_appeared_before_it_is_removed_is_returned() {
             standing: None,
         };
         let at = (Id::of(published.new), entrant, 0);
-        let (load, claimed) = (Origin::Load(&load), &mut Claimed::default());
+        let (load, claimed) = (Origin::Load(&load, None), &mut Claimed::default());
         let admitted = load.admit(&mut state, &mut locked, at, claimed);
         assert_eq!((admitted, cache.get(&9)), ((Ok(None), None), Some(1)));
         drop(state);
@@ -204,7 +204,7 @@ fn an_entry_that_a_load_has_not_linked_yet_has_not_expired() {
     cache.insert(7, 10);
     assert!(!cache.remove(&8) && cache.take(&9).is_none());
     for published in [replaced, invalidated, removed] {
-        assert!(link(&cache, published, Origin::Load(&load), NEVER, store).is_none());
+        assert!(link(&cache, published, Origin::Load(&load, None), NEVER, store).is_none());
     }
     let all = cache.statistics();
     assert_eq!((all.replaced, all.expired, all.removed), (1, 0, 2));
@@ -241,8 +241,8 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
                         outdate(0);
                         let new = new_entry(&cache, 9, 1 + number as u64, NEVER, store);
                         new.value.meta.hide();
-                        let origin = Origin::Load(&loads[number]);
-                        if let Ok(new) = cache.publish(new, None, origin, store) {
+                        let origin = Origin::Load(&loads[number], None);
+                        if let Ok(new) = cache.publish(new, None, origin, store, |_| ()) {
                             (published[number], last) = (Some(new), number);
                         }
                         outdate(1);
@@ -251,7 +251,7 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
                         let Some(new) = published[number].take() else {
                             continue;
                         };
-                        let origin = Origin::Load(&loads[number]);
+                        let origin = Origin::Load(&loads[number], None);
                         assert!(link(&cache, new, origin, NEVER, store).is_none());
                     }
                     Step::Invalidate => unreachable!("not asked for"),
@@ -444,7 +444,7 @@ fn what_has_gone_since_it_was_seen_is_not_replaced() {
             cache.insert(9, 1);
         }
         let new = new_entry(&cache, 9, 2, NEVER, store);
-        let Ok(published) = cache.publish(new, seen, Origin::Insert, store) else {
+        let Ok(published) = cache.publish(new, seen, Origin::Insert, store, |_| ()) else {
             panic!("it replaces any");
         };
         let replaced = published.old.map(|(old, _)| old.get().value.value);

@@ -12,11 +12,7 @@ impl State {
     pub fn pin(&mut self, locked: &mut Locked, id: Id, pinned: bool) -> bool {
         let guarded = locked.of(id);
         let (number, stage, was_pinned) = (guarded.tenant, guarded.stage, guarded.pinned);
-        let is_there = match stage {
-            Stage::New => true,
-            Stage::Linked => !self.tenant(number).is_outdated(locked, id),
-            Stage::Claimed => false,
-        };
+        let is_there = self.is_current(locked, id);
         if !is_there || was_pinned == pinned {
             return is_there;
         }

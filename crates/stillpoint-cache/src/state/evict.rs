@@ -164,6 +164,7 @@ impl State {
         tenant.policy.evict(locked, id);
         locked.hide(id);
         tenant.events.count(Cause::Evicted);
+        self.forget_watched(id, Some(Cause::Evicted));
         self.entries -= 1;
         self.uncharge(number, weight, false);
         self.consider_trim(number);

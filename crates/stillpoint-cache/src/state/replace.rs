@@ -40,6 +40,8 @@ impl State {
             // Its tenant may have been deleted since.
             return Inheritance::default();
         }
+        // Whatever the cause: its compute is not to replace what the program has inserted.
+        self.forget_watched(old, Some(Cause::Replaced));
         let mut inherited = Inheritance {
             counted: Some(number),
             ..Inheritance::default()

@@ -1,0 +1,480 @@
+//! Computes: calls that read the entry of a key, and change it by what they have read.
+//!
+//! A compute leads the key's [flight](crate::flight), as a load does: so computes and loads of one key come
+//! one after the other. Its flight stays in the map when the key is invalidated, and ends without a value:
+//! callers that have waited look the key up anew.
+//!
+//! It changes the entry that it has seen, and no other ([`crate::state`], `watched`). If another call has
+//! removed or replaced that meanwhile, the compute came before that call, and its result is not kept. If the
+//! entry was evicted, or has expired, or there was none, a new one is put in as a load puts it in.
+
+use crate::{
+    cache::{Cache, Presence, Section},
+    flight::Waiter,
+    load::{Leader, Role, block_on, sure},
+    node::{Id, Node},
+    put::{Origin, owned},
+    removal::Cause,
+};
+use std::{
+    convert::Infallible,
+    fmt,
+    future::{Future, poll_fn, ready},
+    hash::{BuildHasher, Hash},
+    sync::Arc,
+    time::Duration,
+};
+use stillpoint_map::{Equivalent, internal::Found};
+
+/// A clone of an entry, as a call has found it or made it. See [`Cache::entry`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry<K, V> {
+    key: K,
+    value: V,
+    is_fresh: bool,
+    is_old_value_replaced: bool,
+}
+
+impl<K, V> Entry<K, V> {
+    /// Returns the key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Returns the value.
+    pub fn value(&self) -> &V {
+        &self.value
+    }
+
+    /// Returns the value, and drops the rest.
+    pub fn into_value(self) -> V {
+        self.value
+    }
+
+    /// Returns whether the call has made the value, and has not found it.
+    pub fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// Returns whether the value has taken the place of another one.
+    pub fn is_old_value_replaced(&self) -> bool {
+        self.is_old_value_replaced
+    }
+}
+
+/// What a compute does with the entry: see [`EntrySelector::and_compute_with`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op<V> {
+    /// Nothing.
+    Nop,
+    /// Inserts a value, in place of the one that is there.
+    Put(V),
+    /// The same, and the entry lasts as long as the duration says.
+    PutWithTtl(V, Duration),
+    /// Removes the entry.
+    Remove,
+}
+
+/// What a compute has done: see [`EntrySelector::and_compute_with`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompResult<K, V> {
+    /// There was no entry, or another call has taken it out before, and none was inserted.
+    StillNone(K),
+    /// The entry was left as it was.
+    Unchanged(Entry<K, V>),
+    /// There was no entry, and this one was inserted.
+    Inserted(Entry<K, V>),
+    /// There was an entry, in whose place this one was inserted.
+    ReplacedWith(Entry<K, V>),
+    /// This entry was removed.
+    Removed(Entry<K, V>),
+}
+
+impl<K, V> CompResult<K, V> {
+    /// Returns the entry; `None` for [`StillNone`](Self::StillNone).
+    pub fn into_entry(self) -> Option<Entry<K, V>> {
+        match self {
+            Self::StillNone(_) => None,
+            Self::Unchanged(entry)
+            | Self::Inserted(entry)
+            | Self::ReplacedWith(entry)
+            | Self::Removed(entry) => Some(entry),
+        }
+    }
+}
+
+/// The key whose entry a call reads and changes: see [`Cache::entry`].
+pub struct EntrySelector<'a, K, V, S, Q: ?Sized> {
+    cache: &'a Cache<K, V, S>,
+    key: &'a Q,
+}
+
+impl<K, V, S, Q: fmt::Debug + ?Sized> fmt::Debug for EntrySelector<'_, K, V, S, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EntrySelector").field(&self.key).finish()
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Selects a key, for calls that change its entry by what they find there, or say whether they have made
+    /// it. Does nothing until one of these is called. The key is cloned then.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let visits: Cache<String, u64> = Cache::with_entries(100);
+    /// let visit = |page: &str| {
+    ///     let entry = visits.entry(page).and_upsert_with(|entry| entry.map_or(0, |entry| *entry.value()) + 1);
+    ///     (*entry.value(), entry.is_old_value_replaced())
+    /// };
+    /// assert_eq!((visit("/"), visit("/")), ((1, false), (2, true)));
+    ///
+    /// let entry = visits.entry("/help").or_insert(7);
+    /// assert_eq!((entry.is_fresh(), entry.into_value()), (true, 7));
+    /// ```
+    pub fn entry<'a, Q>(&'a self, key: &'a Q) -> EntrySelector<'a, K, V, S, Q>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        EntrySelector { cache: self, key }
+    }
+}
+
+impl<K, V, S, Q> EntrySelector<'_, K, V, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+{
+    /// Returns the entry; where there is none, inserts `value`. As [`or_insert_with`](Self::or_insert_with).
+    pub fn or_insert(self, value: V) -> Entry<K, V> {
+        self.or_insert_with(|| value)
+    }
+
+    /// Returns the entry; where there is none, inserts what `load` returns. It is a load, as
+    /// [`get_with`](Cache::get_with) says: an entry is [fresh](Entry::is_fresh) if this call has loaded it.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(100);
+    /// assert!(cache.entry(&1).or_insert_with(|| 2).is_fresh());
+    /// assert!(!cache.entry(&1).or_insert_with(|| 3).is_fresh());
+    /// ```
+    pub fn or_insert_with(self, load: impl FnOnce() -> V) -> Entry<K, V> {
+        sure(self.or_try_insert_with(|| Ok(load())))
+    }
+
+    /// As [`or_insert_with`](Self::or_insert_with), with a loader that may fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get_with`](Cache::try_get_with).
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<String, u32> = Cache::with_entries(100);
+    /// let entry = cache.entry("7").or_try_insert_with(|| "7".parse());
+    /// assert_eq!(entry.map(|entry| *entry.value()), Ok::<_, std::sync::Arc<std::num::ParseIntError>>(7));
+    /// ```
+    pub fn or_try_insert_with<E: Send + Sync + 'static>(
+        self,
+        load: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Entry<K, V>, Arc<E>> {
+        let load = || load().map(|value| (value, None));
+        let loaded = self.cache.get_or_load(self.key, load)?;
+        Ok(Entry {
+            key: self.key.to_owned(),
+            value: loaded.value,
+            is_fresh: loaded.is_fresh,
+            is_old_value_replaced: false,
+        })
+    }
+
+    /// Inserts what `f` returns for the entry that is there, or for `None`. As
+    /// [`and_compute_with`](Self::and_compute_with) with [`Op::Put`].
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, Vec<u64>> = Cache::with_entries(100);
+    /// for number in 0..3 {
+    ///     cache.entry(&1).and_upsert_with(|entry| {
+    ///         let mut all = entry.map(|entry| entry.into_value()).unwrap_or_default();
+    ///         all.push(number);
+    ///         all
+    ///     });
+    /// }
+    /// assert_eq!(cache.get(&1), Some(vec![0, 1, 2]));
+    /// ```
+    pub fn and_upsert_with(self, f: impl FnOnce(Option<Entry<K, V>>) -> V) -> Entry<K, V> {
+        let result = self.and_compute_with(|entry| Op::Put(f(entry)));
+        result.into_entry().expect("an entry was put in")
+    }
+
+    /// Calls `f` with the entry that is there, or with `None`, and does what it returns:
+    ///
+    /// | | there was an entry | there was none |
+    /// |---|---|---|
+    /// | [`Op::Put`], [`Op::PutWithTtl`] | [`CompResult::ReplacedWith`] the new one | [`CompResult::Inserted`] |
+    /// | [`Op::Remove`] | [`CompResult::Removed`] | [`CompResult::StillNone`] |
+    /// | [`Op::Nop`] | [`CompResult::Unchanged`] | [`CompResult::StillNone`] |
+    ///
+    /// Computes and loads of one key come one after the other: one that finds another under way waits for it,
+    /// outside of sections and locks. Look-ups do not wait; they find the old entry until the new one is there.
+    /// A compute counts as a look-up.
+    ///
+    /// No insert and no removal waits for a compute. If one changes or invalidates the entry, or inserts one,
+    /// while `f` runs, the compute came before it: what `f` has returned is not kept, though it is in the
+    /// result, and a removal finds nothing left to remove. An entry that is evicted or expires meanwhile does
+    /// not matter. A value that a limit refuses is not kept, as with [`insert`](Cache::insert).
+    ///
+    /// If `f` panics, the entry stays as it was, and the panic is the caller's. `f` may use the cache. A load of
+    /// the same key inside of it is not kept, and what it inserts itself stays, in place of its result. `f` may
+    /// be called inside of a load or a compute of another key; two that wait for each other's keys wait for
+    /// ever, and so does a call on a thread for a compute that a suspended future of the same thread has begun.
+    /// Hold no [`Ref`](crate::Ref) meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If it is called inside of a load or a compute of the same key: in `f`, a loader, the weigher, the
+    /// listener that is told of the old entry (there the panic ends the listener's call alone).
+    ///
+    /// ```
+    /// use stillpoint_cache::{Cache, CompResult, Op};
+    ///
+    /// let tries: Cache<String, u32> = Cache::with_entries(100);
+    /// tries.insert("user".to_owned(), 1);
+    /// // One try less, and no entry after the last.
+    /// let result = tries.entry("user").and_compute_with(|entry| match entry.map(|entry| entry.into_value()) {
+    ///     Some(left @ 1..) => Op::Put(left - 1),
+    ///     _ => Op::Remove,
+    /// });
+    /// assert!(matches!(result, CompResult::ReplacedWith(entry) if *entry.value() == 0));
+    /// ```
+    pub fn and_compute_with(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
+    ) -> CompResult<K, V> {
+        never(self.and_try_compute_with(|entry| Ok(f(entry))))
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), with a function that may fail: then nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// That of `f`. Callers that have waited do not get it.
+    ///
+    /// ```
+    /// use stillpoint_cache::{Cache, Op};
+    ///
+    /// let cache: Cache<u64, String> = Cache::with_entries(100);
+    /// let result = cache.entry(&1).and_try_compute_with(|_| "x".parse::<u32>().map(|x| Op::Put(x.to_string())));
+    /// assert!(result.is_err() && !cache.contains_key(&1));
+    /// ```
+    pub fn and_try_compute_with<E>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> Result<Op<V>, E>,
+    ) -> Result<CompResult<K, V>, E> {
+        block_on(self.and_try_compute_with_async(|entry| ready(f(entry))))
+    }
+
+    /// As [`and_upsert_with`](Self::and_upsert_with), with a function that returns a future: see
+    /// [`and_try_compute_with_async`](Self::and_try_compute_with_async).
+    pub async fn and_upsert_with_async<F: Future<Output = V>>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> Entry<K, V> {
+        let put = |entry| {
+            let value = f(entry);
+            async { Op::Put(value.await) }
+        };
+        let result = self.and_compute_with_async(put).await;
+        result.into_entry().expect("an entry was put in")
+    }
+
+    /// As [`and_compute_with`](Self::and_compute_with), with a function that returns a future: see
+    /// [`and_try_compute_with_async`](Self::and_try_compute_with_async).
+    pub async fn and_compute_with_async<F: Future<Output = Op<V>>>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> CompResult<K, V> {
+        let compute = |entry| {
+            let op = f(entry);
+            async { Ok(op.await) }
+        };
+        never(self.and_try_compute_with_async(compute).await)
+    }
+
+    /// As [`and_try_compute_with`](Self::and_try_compute_with), with a function that returns a future. Needs no
+    /// particular runtime. If the future that this returns is dropped, the entry stays as it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`and_try_compute_with`](Self::and_try_compute_with).
+    ///
+    /// ```
+    /// use stillpoint_cache::{Cache, CompResult, Op};
+    ///
+    /// async fn refresh(pages: &Cache<String, usize>, path: &str) -> std::io::Result<CompResult<String, usize>> {
+    ///     pages.entry(path).and_try_compute_with_async(async |_| Ok(Op::Put(path.len()))).await
+    /// }
+    /// ```
+    pub async fn and_try_compute_with_async<E, F>(
+        self,
+        f: impl FnOnce(Option<Entry<K, V>>) -> F,
+    ) -> Result<CompResult<K, V>, E>
+    where
+        F: Future<Output = Result<Op<V>, E>>,
+    {
+        let mut compute = Compute::begin(self.cache, self.key).await;
+        let seen = compute.see();
+        let entry = seen.clone().map(|value| compute.entry(value, false));
+        let op = compute.leader.run(async { f(entry).await }).await?;
+        Ok(compute.apply(seen, op))
+    }
+}
+
+fn never<T>(result: Result<T, Infallible>) -> T {
+    result.unwrap_or_else(|never| match never {})
+}
+
+/// A compute, which leads the flight of its key.
+struct Compute<'a, K, V, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
+{
+    leader: Leader<'a, K, V, S, Q>,
+    /// The entry that it has seen, until it changes that.
+    seen: Option<Id>,
+}
+
+impl<K, V, S, Q> Drop for Compute<'_, K, V, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
+{
+    fn drop(&mut self) {
+        if let Some(id) = self.seen {
+            // In the child of a fork that has lost the lock, the note stays.
+            if let Some(mut state) = self.leader.cache.inner().shared.lock_unless_lost() {
+                state.forget_compute(id, &self.leader.flight.load);
+            }
+        }
+    }
+}
+
+impl<'a, K, V, S, Q> Compute<'a, K, V, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+{
+    /// Waits until it leads.
+    async fn begin(cache: &'a Cache<K, V, S>, key: &'a Q) -> Self {
+        loop {
+            match cache.role(key, true) {
+                Role::Lead(leader) => return Self { leader, seen: None },
+                Role::Wait(flight) => {
+                    let mut waiter = Waiter::of(&flight);
+                    poll_fn(|context| waiter.poll(context).map(|_| ())).await;
+                }
+                Role::Alone => panic!(
+                    "a compute of a key was called inside of a load or a compute of the same key (or the \
+                     key's `Eq` does not agree with itself): it would wait for itself"
+                ),
+            }
+        }
+    }
+
+    /// Looks the entry up, and returns a clone of its value.
+    fn see(&mut self) -> Option<V> {
+        let Leader {
+            cache, key, flight, ..
+        } = &self.leader;
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let found = cache.look_up(*key, store)?;
+        let id = Id::of(found);
+        let (mut state, mut locked) = cache.inner().lock(store);
+        let is_current = state.watch(&mut locked, id, &flight.load);
+        drop(state);
+        self.seen = is_current.then_some(id);
+        is_current.then(|| found.get().value.value.clone())
+    }
+
+    fn entry(&self, value: V, is_fresh: bool) -> Entry<K, V> {
+        Entry {
+            key: self.leader.key.to_owned(),
+            value,
+            is_fresh,
+            is_old_value_replaced: false,
+        }
+    }
+
+    /// Does what the program says, which was shown the value that was `seen`.
+    fn apply(mut self, seen: Option<V>, op: Op<V>) -> CompResult<K, V> {
+        // Clones and what an insert calls are user code, too.
+        self.leader.lead();
+        let (value, ttl) = match (op, seen) {
+            (Op::Put(value), _) => (value, None),
+            (Op::PutWithTtl(value, ttl), _) => (value, Some(ttl)),
+            (Op::Nop, Some(value)) => return CompResult::Unchanged(self.entry(value, false)),
+            (Op::Remove, Some(value)) if self.remove() => {
+                return CompResult::Removed(self.entry(value, false));
+            }
+            (Op::Nop | Op::Remove, _) => {
+                return CompResult::StillNone(self.leader.key.to_owned());
+            }
+        };
+        let was_there = self.seen.is_some();
+        let mut entry = self.entry(value.clone(), true);
+        let Leader {
+            cache, key, flight, ..
+        } = &self.leader;
+        let origin = Origin::Load(&flight.load, self.seen);
+        let _ = cache.put(Q::to_owned(key), value, ttl, origin, |_| ());
+        self.seen = None;
+        if was_there {
+            entry.is_old_value_replaced = true;
+            CompResult::ReplacedWith(entry)
+        } else {
+            CompResult::Inserted(entry)
+        }
+    }
+
+    /// Removes the entry that it has seen. Returns false if that is not there.
+    fn remove(&mut self) -> bool {
+        let Some(id) = self.seen.take() else {
+            return false;
+        };
+        let Leader { cache, flight, .. } = &self.leader;
+        let mut notes = cache.inner().notes();
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let (mut state, mut locked) = cache.inner().lock(store);
+        if !state.unwatch(&mut locked, id, &flight.load) {
+            return false;
+        }
+        // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not retired before
+        // this section began.
+        let found: Found<'_, K, Node<V>> = unsafe { id.found() };
+        let (presence, _) = cache.claim(found, (state, locked));
+        store.remove_owning(found, owned(found));
+        notes.add(found, presence.cause(Cause::Removed));
+        presence == Presence::Found
+    }
+}

@@ -1,0 +1,241 @@
+//! The entries that computes have seen.
+//!
+//! A compute shows the value of an entry to user code, and then replaces or removes that entry, and no other.
+//! It is in no section meanwhile, so the entry may be freed, and another one may lie at its address. So each
+//! compute has a note here, under the entry that it has seen. What claims that entry takes the note out. While
+//! the note is here, the entry has not been claimed, and so it has not been retired.
+
+use super::State;
+use crate::{
+    node::{Id, Locked, Stage},
+    removal::Cause,
+    tenant::Handle,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// The part of a load or a compute that other calls change.
+#[derive(Debug)]
+pub struct Load {
+    /// Whether its value is not to be kept: its key was invalidated after it had begun, or the entry that it
+    /// has seen was removed or replaced. Changed and read under the lock of the queues, so Relaxed.
+    pub is_outdated: AtomicBool,
+    /// The tenant whose view loads.
+    pub tenant: Arc<Handle>,
+}
+
+impl Load {
+    /// Makes the part of a load by a view of `tenant`.
+    pub fn of(tenant: Arc<Handle>) -> Arc<Self> {
+        Arc::new(Self {
+            is_outdated: AtomicBool::new(false),
+            tenant,
+        })
+    }
+
+    /// Lets its value not be kept.
+    pub fn outdate(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Returns whether an entry is to stay: it was not claimed, and no invalidation under way is about to do
+    /// that.
+    pub(super) fn is_current(&self, locked: &mut Locked, id: Id) -> bool {
+        let guarded = locked.of(id);
+        let number = guarded.tenant;
+        match guarded.stage {
+            Stage::New => true,
+            Stage::Linked => !self.tenant(number).is_outdated(locked, id),
+            Stage::Claimed => false,
+        }
+    }
+
+    /// Notes that a compute has seen an entry. Returns false if the entry is not to stay.
+    pub fn watch(&mut self, locked: &mut Locked, id: Id, load: &Arc<Load>) -> bool {
+        let is_current = self.is_current(locked, id);
+        if is_current {
+            self.watched.insert(id, Arc::clone(load));
+        }
+        is_current
+    }
+
+    /// Takes the note of a compute out. Returns whether it was there: then the entry has not been claimed.
+    pub fn forget_compute(&mut self, id: Id, load: &Arc<Load>) -> bool {
+        // Otherwise another entry may lie there by now, which another compute has seen.
+        let noted = self.watched.get(&id);
+        let is_there = noted.is_some_and(|noted| Arc::ptr_eq(noted, load));
+        if is_there {
+            self.watched.remove(&id);
+        }
+        is_there
+    }
+
+    /// Takes the note of a compute out that is about to change the entry. Returns whether that is to stay: then
+    /// it has not been retired.
+    pub fn unwatch(&mut self, locked: &mut Locked, id: Id, load: &Arc<Load>) -> bool {
+        if !self.forget_compute(id, load) {
+            return false;
+        }
+        let is_current = self.is_current(locked, id);
+        if !is_current {
+            load.outdate();
+        }
+        is_current
+    }
+
+    /// Takes the note of an entry out that was claimed. Its compute is outdated, unless the entry has only made
+    /// room, or expired.
+    #[inline]
+    pub(super) fn forget_watched(&mut self, id: Id, cause: Option<Cause>) {
+        if !self.watched.is_empty()
+            && let Some(load) = self.watched.remove(&id)
+            && !matches!(cause, Some(Cause::Evicted | Cause::Expired))
+        {
+            load.outdate();
+        }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        Cache, Entry, Op,
+        cache::Section,
+        state::{Claimed, ROOT},
+    };
+    use std::{
+        future::{Future, pending},
+        panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+        pin::pin,
+        sync::Barrier,
+        task::{Context, Waker},
+        thread,
+    };
+
+    fn start(compute: impl Future) {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(compute).poll(&mut context).is_pending());
+    }
+
+    #[test]
+    fn no_note_stays_however_a_compute_ends() {
+        let cache = Cache::<u64, u64>::with_entries(10);
+        let notes = || cache.with_state(|state| state.watched.len());
+        let ops = [Op::Nop, Op::Put(2), Op::Remove];
+        for op in ops {
+            cache.insert(1, 1);
+            cache.entry(&1).and_compute_with(|_| {
+                assert_eq!(notes(), 1);
+                op
+            });
+            assert_eq!(notes(), 0);
+        }
+        let changes: [fn(&Cache<u64, u64>); 4] = [
+            |_| resume_unwind(Box::new("expected")),
+            |cache| cache.insert(1, 3),
+            |cache| cache.invalidate_all(),
+            |cache| (100..200).for_each(|key| cache.insert(key, key)),
+        ];
+        for change in changes {
+            cache.insert(1, 1);
+            let mut claimed = 0;
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                cache.entry(&1).and_upsert_with(|_| {
+                    change(&cache);
+                    claimed = 1 - notes();
+                    4
+                })
+            }));
+            assert_eq!((claimed, notes()), (usize::from(claimed > 0), 0));
+        }
+        cache.insert(1, 1);
+        start(cache.entry(&1).and_upsert_with_async(|_| pending()));
+        assert_eq!(notes(), 0);
+    }
+
+    /// The address of an entry is not the entry.
+    #[test]
+    fn a_compute_does_not_take_another_ones_note_for_its_own() {
+        let cache = Cache::<u64, u64>::with_entries(10);
+        cache.insert(1, 1);
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let id = Id::of(cache.find(&1, store).expect("an entry"));
+        let loads = [(); 2].map(|()| Load::of(Arc::clone(cache.handle())));
+        let (mut state, mut locked) = cache.inner().lock(store);
+        assert!(state.watch(&mut locked, id, &loads[0]));
+        assert!(state.claim(&mut locked, id, Some(Cause::Evicted)));
+        assert!(!state.watch(&mut locked, id, &loads[0]));
+        // As another entry there would be noted.
+        state.watched.insert(id, Arc::clone(&loads[1]));
+        assert!(!state.unwatch(&mut locked, id, &loads[0]));
+        assert!(state.forget_compute(id, &loads[1]));
+    }
+
+    /// An invalidation works in batches: some entries are found that it is about to take.
+    #[test]
+    fn what_an_invalidation_under_way_is_about_to_take_is_not_computed_from() {
+        let cache = Cache::<u64, u64>::with_entries(1000);
+        (0..200).for_each(|key| cache.insert(key, 7));
+        let until = cache.with_state(|state| state.tenant(ROOT).policy.rounds()) + 1;
+        let invalidate_some = || {
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
+            let mut claimed = Claimed::default();
+            let (mut state, mut locked) = cache.inner().lock(store);
+            let more = state.invalidate(&mut locked, ROOT, until, &mut claimed);
+            drop(state);
+            let notes = &mut cache.inner().notes();
+            cache.take_out(&claimed, Cause::Removed, store, notes);
+            more
+        };
+        let next = |entry: Option<Entry<u64, u64>>| entry.map_or(0, Entry::into_value) + 1;
+        let last = (0..200).rev();
+        // Begins before the invalidation, and ends in the middle of it.
+        cache.entry(&199).and_upsert_with(|entry| {
+            assert!(invalidate_some());
+            next(entry)
+        });
+        let left: Vec<u64> = last.filter(|key| cache.contains_key(key)).collect();
+        assert!(left.len() > 100 && left.contains(&199));
+        assert_eq!(cache.get(&199), Some(7), "it is still to be taken");
+        // Begins in the middle of it.
+        let computed = cache.entry(&left[1]).and_upsert_with(next);
+        assert_eq!(*computed.value(), 1);
+        while invalidate_some() {}
+        assert_eq!(cache.entry_count(), 0);
+    }
+
+    /// Otherwise an invalidation of its tenant could be over before its inserter has the lock: so the value is
+    /// not found before that, and there is one hold of the lock for all.
+    #[test]
+    fn a_computed_value_is_found_and_linked_under_one_hold_of_the_lock() {
+        let (cache, step) = (Cache::<u64, u64>::with_entries(10), Barrier::new(2));
+        let shared = &cache.inner().shared;
+        cache.insert(1, 7);
+        thread::scope(|scope| {
+            let compute = scope.spawn(|| {
+                let mut asked = 0;
+                cache.entry(&1).and_upsert_with(|_| {
+                    step.wait();
+                    step.wait();
+                    asked = shared.asked();
+                    8
+                });
+                shared.asked() - asked
+            });
+            step.wait();
+            let held = shared.lock();
+            shared.until_asked(|| step.wait());
+            assert_eq!(cache.peek(&1).map(|found| *found), Some(7));
+            drop(held);
+            assert_eq!(compute.join().expect("it computes"), 1);
+        });
+        assert_eq!(cache.get(&1), Some(8));
+    }
+}
