@@ -101,8 +101,9 @@ pub(crate) trait Controller: Send + Sync {
     #[must_use]
     fn release(&self, tenant: &Arc<Memcg>) -> bool;
 
-    /// Reclaims from `target` and its descendants until its usage is at most `goal`.
-    fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched);
+    /// Reclaims from `target` and its descendants until `enough` returns true or nothing more can be
+    /// had. Returns the number of objects that were freed.
+    fn reclaim(&self, target: &Memcg, enough: &dyn Fn() -> bool, resched: &mut Resched) -> u64;
 
     /// Makes the background reclaimer shrink a tenant that is above its high limit.
     fn wake_background(&self, tenant: &Memcg);

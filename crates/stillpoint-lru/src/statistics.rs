@@ -39,6 +39,6 @@ pub struct TenantStatistics {
 pub struct Reclaimed {
     /// Objects that shrinkers have freed.
     pub objects: u64,
-    /// Bytes by which the root's usage has fallen; bytes freed after a grace period may be missing.
+    /// Bytes by which the usage has fallen; bytes freed after a grace period may be missing.
     pub bytes: u64,
 }

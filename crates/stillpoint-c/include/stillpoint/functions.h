@@ -406,7 +406,7 @@ struct stillpoint_relieved {
    */
   uint64_t objects;
   /*
-   Bytes by which the root's usage has fallen; bytes freed after a grace period may be missing.
+   Bytes by which the usage has fallen; bytes freed after a grace period may be missing.
    */
   uint64_t bytes;
 };

@@ -26,9 +26,8 @@ const SLACK: u64 = 256;
 fn reclaim(tenant: &Memcg, resched: &mut Resched) {
     let high = tenant.high();
     if tenant.usage() > high {
-        tenant
-            .controller
-            .reclaim(tenant, high - high / SLACK, resched);
+        let enough = || tenant.usage() <= high - high / SLACK;
+        tenant.controller.reclaim(tenant, &enough, resched);
     }
 }
 

@@ -169,9 +169,10 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
             return Err(ChargeError::InSection);
         }
         let before = level.usage();
+        let enough = || level.usage() <= goal;
         level
             .controller
-            .reclaim(level, goal, &mut Resched::direct());
+            .reclaim(level, &enough, &mut Resched::direct());
         stocks.drain(None);
         if level.usage() > goal {
             wait_for_frees(deadline, || level.usage() <= goal);

@@ -89,7 +89,8 @@ impl Hierarchy {
             reclaim::sweep(&self.tree, root, LAST_SWEEP_PRIORITY, &mut resched)
         } else {
             root.stocks.drain(None);
-            let objects = reclaim::reclaim(&self.tree, root, target, &mut resched);
+            let enough = || usage() <= target;
+            let objects = reclaim::reclaim(&self.tree, root, &enough, &mut resched);
             root.stocks.drain(None);
             objects
         };
@@ -187,8 +188,8 @@ impl Controller for Tree {
         true
     }
 
-    fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched) {
-        reclaim::reclaim(self, target, goal, resched);
+    fn reclaim(&self, target: &Memcg, enough: &dyn Fn() -> bool, resched: &mut Resched) -> u64 {
+        reclaim::reclaim(self, target, enough, resched)
     }
 
     fn wake_background(&self, tenant: &Memcg) {

@@ -34,10 +34,15 @@ const MEMBER_BYTES: usize = 256;
 /// Number of tenants in a list if there is no memory for a list of all.
 const CHUNK: usize = 64;
 
-/// Reclaims from `target` and its descendants until its usage is at most `goal`, or nothing more can
-/// be had. Returns the number of objects that were freed.
-pub(crate) fn reclaim(tree: &Tree, target: &Memcg, goal: u64, resched: &mut Resched) -> u64 {
-    pass(tree, target, 0, resched, &|| target.usage() <= goal)
+/// Reclaims from `target` and its descendants until `enough` returns true, or nothing more can be
+/// had. Returns the number of objects that were freed.
+pub(crate) fn reclaim(
+    tree: &Tree,
+    target: &Memcg,
+    enough: &dyn Fn() -> bool,
+    resched: &mut Resched,
+) -> u64 {
+    pass(tree, target, 0, resched, enough)
 }
 
 /// Asks `target` and its descendants, whatever the usage, for about `1 / 2^last_priority` of their

@@ -7,7 +7,10 @@ use super::{
     error::{ChargeError, CreateError, DeleteError},
     resched::Resched,
 };
-use crate::{levels::HasLevel, statistics::TenantStatistics};
+use crate::{
+    levels::HasLevel,
+    statistics::{Reclaimed, TenantStatistics},
+};
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
@@ -175,9 +178,20 @@ impl Tenant {
     /// Calls shrinkers on this thread; does not wait. Does nothing inside a shrinker. The kernel's
     /// `memory.reclaim`.
     pub fn reclaim(&self, bytes: u64) -> u64 {
+        self.reclaim_while(bytes, &|| true).bytes
+    }
+
+    /// Like [`Tenant::reclaim`], but ends early once `goes_on` returns false. `goes_on` is asked after
+    /// each call of [`Shrink::scan`](super::Shrink::scan) and at some other moments, at which no lock
+    /// of this library is held. It may rest there.
+    pub fn reclaim_while(&self, bytes: u64, goes_on: &dyn Fn() -> bool) -> Reclaimed {
         let before = self.memcg.usage();
-        self.reclaim_to(before.saturating_sub(bytes));
-        before.saturating_sub(self.memcg.usage())
+        let goal = before.saturating_sub(bytes);
+        let objects = self.reclaim_until(&|| self.memcg.usage() <= goal || !goes_on());
+        Reclaimed {
+            objects,
+            bytes: before.saturating_sub(self.memcg.usage()),
+        }
     }
 
     /// Sets the min limit: while the tenant uses no more than this, it is never reclaimed from. 0
@@ -212,15 +226,15 @@ impl Tenant {
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.stocks.set_max(&self.memcg, bytes);
         if self.memcg.usage() > bytes {
-            self.reclaim_to(bytes);
+            self.reclaim_until(&|| self.memcg.usage() <= bytes);
         }
         self.memcg.usage().saturating_sub(bytes)
     }
 
-    fn reclaim_to(&self, goal: u64) {
-        self.memcg
-            .controller
-            .reclaim(&self.memcg, goal, &mut Resched::direct());
+    fn reclaim_until(&self, enough: &dyn Fn() -> bool) -> u64 {
+        let mut resched = Resched::direct();
+        let controller = &self.memcg.controller;
+        controller.reclaim(&self.memcg, enough, &mut resched)
     }
 
     /// Returns the tenant's usage, limits and event counts.
