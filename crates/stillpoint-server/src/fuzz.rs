@@ -127,7 +127,7 @@ fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize
     static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
     let shared = &**SHARED.get_or_init(|| new_shared(|_| {}));
     // One at a time, as a thread serves its connections.
-    let _one = crate::shared::lock(&ONE);
+    let _one = crate::lock::lock(&ONE);
     let directory = shared.directory();
     directory.spaces[""].tenant.flush_all(0);
     let mut session = new_session(&directory, rights & 1 != 0, rights & 2 != 0);

@@ -18,6 +18,8 @@ pub mod config;
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(not(stillpoint_loom))]
+mod lock;
+#[cfg(not(stillpoint_loom))]
 mod log;
 #[cfg(all(feature = "metrics", not(stillpoint_loom)))]
 mod metrics;

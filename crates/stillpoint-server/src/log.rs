@@ -1,6 +1,6 @@
 //! Lines on standard error. A thread writes them, so that no other waits for a pipe that is not read.
 
-use crate::shared::lock;
+use crate::lock::lock;
 use std::{
     fmt::{Arguments, Write as _},
     io::{self, Write},

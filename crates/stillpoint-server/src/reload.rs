@@ -3,8 +3,9 @@
 
 use crate::{
     config::{Settings, Tenant},
+    lock::lock,
     server::{StopOnPanic, apply},
-    shared::{Shared, Shown, lock},
+    shared::{Shared, Shown},
     users::User,
 };
 use std::{

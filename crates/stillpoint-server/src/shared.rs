@@ -2,6 +2,7 @@
 
 use crate::{
     config::{Settings, Tls},
+    lock::lock,
     log::Log,
     net::tls::Certificate,
     space::Directory,
@@ -14,16 +15,11 @@ use std::{
     fs::{self, Metadata},
     os::unix::fs::MetadataExt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
-
-/// Locks, whatever happened to the thread that had it before.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a thread counts for the whole server. Only that thread writes it.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Key spaces: which tenant a client's keys belong to, and what was counted.
 
 use crate::{
+    lock::lock,
     protocol::escape,
     spaces::Spaces,
     store::{Prefixes, Store, Tenant, TenantStatistics},
@@ -11,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -98,31 +99,25 @@ impl Space {
 
     /// What was counted since the last reset.
     pub(crate) fn count(&self, count: Count) -> u64 {
-        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        let baseline = lock(&self.baseline);
         self.absolute(count)
             .saturating_sub(baseline[count as usize])
     }
 
     pub(crate) fn reset(&self) {
-        let mut baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut baseline = lock(&self.baseline);
         for &count in Count::ALL {
             baseline[count as usize] = self.absolute(count);
         }
         drop(baseline);
         self.details.reset();
         let figures = self.tenant.statistics();
-        *self
-            .store_baseline
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = figures;
+        *lock(&self.store_baseline) = figures;
     }
 
     /// What the store said of it when the statistics were reset.
     pub(crate) fn store_baseline(&self) -> TenantStatistics {
-        *self
-            .store_baseline
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.store_baseline)
     }
 }
 
@@ -168,7 +163,7 @@ impl Details {
     fn note_slow(&self, key: &[u8], what: [u64; 4]) {
         let colon = key.iter().position(|&byte| byte == b':');
         let prefix = colon.map_or(NO_PREFIX, |colon| &key[..colon]);
-        let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut prefixes = lock(&self.prefixes);
         if let Some(counts) = prefixes.get_mut(prefix) {
             counts
                 .iter_mut()
@@ -180,17 +175,12 @@ impl Details {
     }
 
     fn reset(&self) {
-        self.prefixes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        lock(&self.prefixes).clear();
     }
 
     /// Appends a line for each prefix.
     pub(crate) fn dump(&self, out: &mut Vec<u8>) {
-        for (prefix, [gets, hits, sets, deletes]) in
-            &*self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
-        {
+        for (prefix, [gets, hits, sets, deletes]) in &*lock(&self.prefixes) {
             out.extend_from_slice(b"PREFIX ");
             // (Without a colon: the word of memcached, which is no key.)
             match &**prefix {

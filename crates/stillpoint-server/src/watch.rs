@@ -2,8 +2,8 @@
 //! relaxed loads.
 
 use crate::{
+    lock::lock,
     protocol::{escape, number},
-    shared::lock,
     space::{Directory, Space},
     store::{Evicted, add_work},
 };

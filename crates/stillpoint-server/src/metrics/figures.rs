@@ -2,7 +2,8 @@
 //! deleted: what it had come to at the scrape before stays in them.
 
 use crate::{
-    shared::{Shared, lock},
+    lock::lock,
+    shared::Shared,
     space::{Count, Space},
     store::TenantStatistics,
 };

@@ -7,9 +7,10 @@ use super::{
 };
 use crate::{
     config::{Address, Listener},
+    lock::lock,
     places::{OVER, Place, enter, may_enter},
     session::Access,
-    shared::{Card, Shared, lock},
+    shared::{Card, Shared},
 };
 use rustix::{
     event::{

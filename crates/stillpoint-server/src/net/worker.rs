@@ -11,10 +11,11 @@ use super::{
 };
 use crate::{
     config::Settings,
+    lock::lock,
     output::{ANSWER, Output},
     places::Place,
     session::{Access, Close, Session},
-    shared::{Card, Shared, lock},
+    shared::{Card, Shared},
     space::Directory,
     watch,
 };

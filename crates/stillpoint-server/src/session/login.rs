@@ -2,9 +2,10 @@
 
 use super::{Close, Context, Session, State};
 use crate::{
+    lock::lock,
     places::{enter, may_enter},
     protocol::{number::parse_u32, text::Words},
-    shared::{bump, lock},
+    shared::bump,
     users::MAX_SECRET,
 };
 use std::sync::{Arc, atomic::Ordering};

@@ -3,13 +3,14 @@
 use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
     config::MAX_REST_US,
+    lock::lock,
     privileges::misbehave,
     protocol::{
         escape,
         number::{parse_i32, parse_u32, push_u64},
         text::{BAD_FORMAT, Operator, Words},
     },
-    shared::{Shown, lock},
+    shared::Shown,
     space::Directory,
     store::{Cursor, Item, Limits, Search},
     watch,

@@ -3,8 +3,9 @@
 use super::{Context, Session, operator};
 use crate::{
     config::{Address, ClientCertificates},
+    lock::lock,
     protocol::{escape, number},
-    shared::{Card, STATES, Shown, lock},
+    shared::{Card, STATES, Shown},
     space::{Count, Space},
     store::{Cursor, Limits, TenantStatistics},
 };

@@ -1,5 +1,5 @@
-//! A limit that may be falling: the limit that was asked for, and the one in force. `fall.rs` brings
-//! the latter to the former.
+//! A limit that may be falling: the limit that was asked for, and the one in force.
+//! `background/limits.rs` brings the latter to the former.
 
 use super::config::Config;
 use stillpoint_platform::sync::{AtomicU64, Ordering};
@@ -7,8 +7,12 @@ use stillpoint_platform::sync::{AtomicU64, Ordering};
 /// Part of the limit that is kept free in the background, so that a write finds room.
 const HEADROOM: u64 = 64;
 
+/// Returns the usage up to which the background keeps a limit of `max` bytes.
 pub fn with_headroom(max: u64) -> u64 {
-    max - max / HEADROOM
+    match max {
+        u64::MAX => max,
+        _ => max - max / HEADROOM,
+    }
 }
 
 /// The limit of a store or a tenant.

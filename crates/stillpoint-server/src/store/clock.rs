@@ -9,6 +9,9 @@ use stillpoint_platform::clock;
 /// Seconds that the clock starts with, as 0 stands for "never".
 const FIRST: u32 = 2;
 
+/// A second of the past.
+pub const LONG_AGO: u32 = 1;
+
 /// The clock of a store.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {

@@ -7,11 +7,10 @@ use super::{
     layout::{RawItem, Shape},
     requests::{Condition, Mode},
     segment::SegmentRef,
-    space::{Open, Written},
-    tenant::{Tenant, check_key, may_store},
+    space::{Open, Put, Seen, Written},
+    state::{TenantState, check_key, may_store},
     unfinished::Unfinished,
     word::Word,
-    write::{Put, Seen},
 };
 use std::{convert::Infallible, fmt, slice, sync::Arc};
 use stillpoint::read_lock;
@@ -22,9 +21,9 @@ use stillpoint::read_lock;
 /// the value arrives. A smaller one is copied to a segment once it has arrived, so that a client that
 /// sends half a value keeps no segment.
 ///
-/// Made by [`Tenant::prepare`].
+/// Made by [`Tenant::prepare`](super::Tenant::prepare).
 pub struct Draft {
-    tenant: Tenant,
+    state: Arc<TenantState>,
     key: Box<[u8]>,
     flags: u32,
     exptime: u32,
@@ -47,18 +46,18 @@ enum Memory {
 
 impl Draft {
     pub(super) fn new(
-        tenant: &Tenant,
+        state: &Arc<TenantState>,
         key: &[u8],
         flags: u32,
         exptime: u32,
         len: usize,
     ) -> Result<Self, Refused> {
         check_key(key)?;
-        let max = tenant.state.shared().config.item_max;
+        let max = state.shared().config.item_max;
         if len > max {
             return Err(Refused::TooLarge { len, max });
         }
-        if tenant.is_deleted() {
+        if state.owner.is_deleted() {
             return Err(Refused::Deleted);
         }
         let shape = shape(key, len, flags, exptime);
@@ -66,11 +65,11 @@ impl Draft {
         let value = if Class::is_large(size) {
             let space = {
                 let section = read_lock();
-                let now = tenant.state.shared().now();
-                Arc::clone(tenant.state.space(now, &section))
+                let now = state.shared().now();
+                Arc::clone(state.space(now, &section))
             };
-            let mut unfinished = Unfinished::announce(&space, size)?;
-            let written = unfinished.with(|arriving| {
+            let mut unfinished = Unfinished::announce(&space, &state.waiting, size)?;
+            let written = unfinished.with(|arriving, _| {
                 let base = arriving.segment.base();
                 // SAFETY: the segment is ours while it is arriving, and has room for an item of that
                 // size.
@@ -87,7 +86,7 @@ impl Draft {
             Memory::Small(Vec::new())
         };
         Ok(Self {
-            tenant: tenant.clone(),
+            state: Arc::clone(state),
             key: key.into(),
             flags,
             exptime,
@@ -123,7 +122,7 @@ impl Draft {
                 };
                 match self.read(copy) {
                     Some((_, charged)) => charged,
-                    None => Err(self.tenant.state.owner.ended_unfinished()),
+                    None => Err(self.state.owner.ended_unfinished()),
                 }
             }
         }
@@ -153,7 +152,7 @@ impl Draft {
         else {
             return None;
         };
-        let read = unfinished.with(|arriving| {
+        let read = unfinished.with(|arriving, waiting| {
             let segment = &arriving.segment;
             let rest = segment.base().wrapping_add(*at + *filled);
             // SAFETY: in the segment, which is ours while it is arriving and has room for the whole
@@ -168,7 +167,7 @@ impl Draft {
                 true => segment.bytes(),
                 false => (*at + *filled).next_multiple_of(PAGE).min(segment.bytes()),
             };
-            (result, arriving.charge(charged))
+            (result, arriving.charge(charged, waiting))
         })?;
         if read.1.is_err() {
             // It can no longer be stored, and takes no part of the memory.
@@ -237,7 +236,7 @@ impl Draft {
         let value = match &self.value {
             Memory::Small(bytes) => &bytes[..],
             Memory::Large { unfinished, at, .. } => {
-                let owner = &self.tenant.state.owner;
+                let owner = &self.state.owner;
                 arriving = unfinished.take().ok_or_else(|| owner.ended_unfinished())?;
                 let segment = &arriving.segment;
                 if !matches!(mode, Mode::Append | Mode::Prepend)
@@ -249,7 +248,7 @@ impl Draft {
                 unsafe { slice::from_raw_parts(segment.base().wrapping_add(*at), self.len) }
             }
         };
-        self.tenant.set_marked(
+        self.state.set(
             &self.key,
             self.flags,
             self.exptime,
@@ -267,7 +266,7 @@ impl Draft {
         mode: Mode,
         condition: &Condition,
     ) -> Option<Result<u64, Outcome>> {
-        let state = &self.tenant.state;
+        let state = &self.state;
         let hash = state.shared().hash(&self.key);
         let depends = mode != Mode::Set || condition.compare.is_some();
         let mut shape = shape(&self.key, self.len, self.flags, self.exptime);
@@ -300,7 +299,8 @@ impl Draft {
             shape.cas = state.owner.next_cas();
             // SAFETY: as in `new`; it is published below. The value is not touched.
             unsafe { shape.write(at, now) };
-            segment.forget_written(space);
+            let note_dead = |dead| space.stripe().note_dead(dead);
+            segment.stage.forget_written(note_dead);
             segment.add(size, SEGMENT_HEADER + size, shape.exptime);
             let word = Word::new(at.addr(), Class::OWN, hash);
             let expected = depends.then_some(seen);
@@ -319,7 +319,7 @@ impl Draft {
                     if put == Put::Crowded {
                         let space = Arc::clone(space);
                         drop(section);
-                        space.grow_table();
+                        space.table.grow(space.counts().items);
                     }
                     return Some(Ok(shape.cas));
                 }

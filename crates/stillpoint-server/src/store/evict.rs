@@ -8,93 +8,55 @@
 use super::{
     access::{FETCHED, HEAT_MAX},
     class::{Class, SEGMENT_HEADER},
-    hook::Evicted,
+    config::Evicted,
     layout::RawItem,
-    lists::Lists,
-    segment::{Segment, SegmentRef},
-    shared::{Owner, lock},
+    segment::{Home, Segment, SegmentRef, Why},
+    shared::Owner,
     space::{Open, Space},
     word::Word,
-    work,
 };
+use crate::lock::lock;
 use std::sync::{Arc, MutexGuard, atomic::Ordering};
 use stillpoint::{Guard, read_lock};
-
-/// What happens to the items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Those that were used enough are copied.
-    Evict,
-    /// All are copied.
-    Compact,
-    /// None is copied: nothing else is left to evict.
-    Clear,
-}
 
 /// Number of segments that freed next to nothing, after which an item needs more heat to be copied.
 const STUBBORN: usize = 2;
 
-pub fn is_pinned(segment: &Segment) -> bool {
-    segment.pins.load(Ordering::Relaxed) > 0
-}
-
-/// Returns whether its key space was flushed, so that its items need not be taken out.
-pub fn is_flushed(segment: &Segment) -> bool {
-    segment.space().is_none_or(|space| space.flushed.is_set())
-}
-
-/// Returns whether more than half of it is dead, or its key space was flushed.
-pub fn is_sparse(segment: &Segment) -> bool {
-    is_flushed(segment)
-        || (segment.class() != Class::OWN
-            && segment.live() * 2 <= segment.bytes() as u64
-            && !is_pinned(segment))
-}
-
-/// If it has a single item that was used enough to stay where it is, returns by how much its heat
-/// falls.
-pub fn stays_whole(segment: &SegmentRef) -> Option<u32> {
-    if segment.class() != Class::OWN || !segment.is_sealed() {
-        return None;
+impl Home for Space {
+    fn note_dead(&self, bytes: i64) {
+        self.stripe().note_dead(bytes);
     }
-    let space = segment.space()?;
-    let now = space.owner.shared.now();
-    let (item, _) = segment.item_at(SEGMENT_HEADER)?;
-    if item.access().heat() == 0 || space.is_gone(item, now) {
-        return None;
-    }
-    item.access().cool();
-    Some(item.access().heat())
-}
 
-/// Takes all items out of a sealed segment, and frees it. Returns false if another thread does, or
-/// without memory for copies.
-pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
-    if !segment.leave() {
-        return false;
+    fn is_flushed(&self) -> bool {
+        self.flushed.is_set()
     }
-    let Some(space) = segment.space().filter(|_| !is_flushed(segment)) else {
-        free_flushed(lists, segment);
-        return true;
-    };
-    let mut evacuation = Evacuation::new(&space, segment, why);
-    let done = evacuation.run();
-    evacuation.finish();
-    work::add(segment.bytes());
-    if done || segment.stay(&space) {
-        lists.take_away(segment);
-    }
-    done
-}
 
-/// Frees a leaving segment of a key space that was flushed. Its index is freed, or has only readers for
-/// which limbo waits.
-pub fn free_flushed(lists: &Lists, segment: &SegmentRef) {
-    // Before: misses are not looked up there any more.
-    if let Some(space) = segment.space() {
-        space.is_leaving.store(true, Ordering::Relaxed);
+    fn note_leaving(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
     }
-    lists.take_away(segment);
+
+    fn seal_one(&self, segment: &SegmentRef) -> bool {
+        !self
+            .seal_open(|open| Arc::ptr_eq(open.segment(), segment))
+            .is_empty()
+    }
+
+    fn cool_whole(&self, segment: &Segment) -> Option<u32> {
+        let now = self.owner.shared.now();
+        let (item, _) = segment.item_at(SEGMENT_HEADER)?;
+        if item.access().heat() == 0 || self.is_gone(item, now) {
+            return None;
+        }
+        item.access().cool();
+        Some(item.access().heat())
+    }
+
+    fn take_out(self: Arc<Self>, segment: &SegmentRef, why: Why) -> bool {
+        let mut evacuation = Evacuation::new(&self, segment, why);
+        let done = evacuation.run();
+        evacuation.finish();
+        done
+    }
 }
 
 struct Evacuation<'a> {
@@ -124,7 +86,7 @@ impl<'a> Evacuation<'a> {
         let stubborn = space.stubborn.load(Ordering::Relaxed) / STUBBORN;
         // A segment that is mostly dead is compacted instead.
         let why = match why {
-            Why::Evict if is_sparse(segment) => Why::Compact,
+            Why::Evict if segment.is_sparse() => Why::Compact,
             _ => why,
         };
         Self {
@@ -170,7 +132,7 @@ impl<'a> Evacuation<'a> {
     fn step(&mut self, item: RawItem, section: &Guard<'_>) -> Step {
         let hash = self.space.owner.shared.hash(item.key());
         let word = Word::new(item.address(), self.segment.class(), hash);
-        let mut bucket = self.space.index.lock(hash, section);
+        let mut bucket = self.space.table.index.lock(hash, section);
         let Some((slot, _)) = bucket.find(hash, |found| found == word) else {
             return Step::Done;
         };
@@ -234,7 +196,11 @@ impl<'a> Evacuation<'a> {
     }
 
     fn forget(&self, size: usize) {
-        let last = self.segment.remove(size, self.space);
+        let space = self.space;
+        let last = self
+            .segment
+            .stage
+            .remove(size, |dead| space.note_dead(dead));
         debug_assert!(!last, "it is leaving already");
     }
 
@@ -270,13 +236,12 @@ fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
     }
 }
 
-/// Removes the items of a sealed segment that have expired or were forgotten, and notes when the next
-/// ones expire.
-/// Returns how many items it has looked at.
-pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
-    let Some(space) = segment.space().filter(|_| segment.is_sealed()) else {
+/// Removes the items of a sealed segment of `space` that have expired or were forgotten, and notes when
+/// the next ones expire. Returns how many items it has looked at.
+pub fn expire(space: &Space, segment: &SegmentRef, now: u32) -> u64 {
+    if !segment.stage.is_sealed() {
         return 0;
-    };
+    }
     let mut looked = 0;
     segment.forget_expiry();
     let (mut expired, mut bytes) = ([0; 2], 0);
@@ -292,7 +257,7 @@ pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
         let section = read_lock();
         let hash = space.owner.shared.hash(item.key());
         let word = Word::new(item.address(), segment.class(), hash);
-        let mut bucket = space.index.lock(hash, &section);
+        let mut bucket = space.table.index.lock(hash, &section);
         let found = bucket.find(hash, |found| found == word);
         let Some((slot, _)) = found else {
             continue;
@@ -303,7 +268,9 @@ pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
             expired[0] += 1;
             expired[1] += u64::from(item.access().marks() & FETCHED == 0);
             bytes += item.size() as u64;
-            last |= segment.remove(item.size(), &space);
+            last |= segment
+                .stage
+                .remove(item.size(), |dead| space.note_dead(dead));
         } else {
             // It has been touched meanwhile.
             segment.note_expiry(item.exptime());

@@ -1,7 +1,8 @@
 //! Prefixes whose items are gone: an item that was stored before its prefix was forgotten is dead at
 //! look-up, without a walk.
 
-use super::{layout::RawItem, prefixes::Prefixes, shared::lock};
+use super::{layout::RawItem, prefixes::Prefixes};
+use crate::lock::lock;
 use std::sync::{
     Mutex,
     atomic::{AtomicU64, Ordering},

@@ -4,8 +4,7 @@ use super::{
     access::{FETCHED, STALE, WIN},
     segment::{Segment, SegmentRef},
     shared::Owner,
-    space::Space,
-    write::Found,
+    space::{Found, Space},
 };
 use std::{
     fmt,
@@ -76,7 +75,7 @@ impl<'a> Item<'a> {
             return self.cas;
         }
         // It may have become stale, and not have the CAS value of that yet.
-        let _bucket = self.space.index.lock(self.hash, self.section);
+        let _bucket = self.space.table.index.lock(self.hash, self.section);
         self.found.item.cas()
     }
 
@@ -127,7 +126,7 @@ impl<'a> Item<'a> {
     /// lock of a line of the index.
     #[must_use]
     pub fn win(&self) -> bool {
-        let bucket = self.space.index.lock(self.hash, self.section);
+        let bucket = self.space.table.index.lock(self.hash, self.section);
         // Not the one that was found: it may have been copied meanwhile. Nor for one that has become
         // stale since: the value that is made would be out of date.
         Space::find_locked(&bucket, self.hash, self.key())

@@ -18,7 +18,7 @@
 
 use super::{
     access::{Access, CasWord},
-    class::PAGE,
+    class::{PAGE, SEGMENT_HEADER, SIZES},
 };
 use std::{
     ptr, slice,
@@ -28,7 +28,9 @@ use std::{
 const FIXED: usize = 16;
 
 /// Bytes of the smallest item.
-pub const MIN_ITEM: usize = FIXED + 4;
+const MIN_ITEM: usize = FIXED + 4;
+
+const _: () = assert!(SIZES[0] > SEGMENT_HEADER + 4 * MIN_ITEM);
 
 /// Marks that the segment's header has the value's length.
 const LONG: u32 = (1 << 24) - 1;

@@ -10,12 +10,15 @@
 //! its memory in them.
 
 use super::{
-    evict::{self, Why},
-    pace,
+    class::Class,
     pool::Pool,
-    segment::{Segment, SegmentRef},
+    segment::{Segment, SegmentRef, Why},
+    work,
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use stillpoint_lru::{Hierarchy, Isolate, ListLru, Node, Scope, Shrink, Tenant};
 
 /// Fresh segments are evicted first while they are more than this part of all.
@@ -35,6 +38,8 @@ pub struct Lists {
     open: ListLru<Segment>,
     evict: bool,
     pool: Arc<Pool>,
+    /// Number of segments that were evicted. Relaxed, needs no partner: it only shows that some were.
+    evicted: AtomicU64,
 }
 
 impl Lists {
@@ -46,6 +51,7 @@ impl Lists {
             open: ListLru::try_new(Some(hierarchy))?,
             evict,
             pool,
+            evicted: AtomicU64::new(0),
         })
     }
 
@@ -77,15 +83,45 @@ impl Lists {
         self.of(segment).add(tenant, Arc::clone(segment));
     }
 
-    /// Takes a segment off its list.
-    pub fn remove(&self, segment: &SegmentRef) {
-        drop(self.of(segment).del(segment));
-    }
-
     /// Frees a segment that is leaving, none of whose items is in the index any more.
     pub fn take_away(&self, segment: &SegmentRef) {
-        self.remove(segment);
-        self.pool.retire(Arc::clone(segment));
+        drop(self.of(segment).del(segment));
+        drop(segment.take_charge());
+        let retired = Arc::clone(segment);
+        self.pool.retire(retired, segment.bytes() as u64);
+    }
+
+    /// Frees a leaving segment of a key space that was flushed. Its index is freed, or has only readers
+    /// for which limbo waits.
+    pub fn free_flushed(&self, segment: &SegmentRef) {
+        // Before: misses are not looked up there any more.
+        if let Some(home) = segment.home() {
+            home.note_leaving();
+        }
+        self.take_away(segment);
+    }
+
+    /// Takes all items out of a sealed segment, and frees it. Returns false if another thread does, or
+    /// without memory for copies.
+    pub fn evacuate(&self, segment: &SegmentRef, why: Why) -> bool {
+        if !segment.leave() {
+            return false;
+        }
+        let Some(home) = segment.home().filter(|home| !home.is_flushed()) else {
+            self.free_flushed(segment);
+            return true;
+        };
+        let done = Arc::clone(&home).take_out(segment, why);
+        work::add(segment.bytes());
+        if done || segment.stage.stay(|dead| home.note_dead(dead)) {
+            self.take_away(segment);
+        }
+        done
+    }
+
+    /// Returns the number of segments that were evicted so far, by any thread.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     fn count_at(&self, tenant: &Tenant, node: Node) -> [usize; 2] {
@@ -141,7 +177,7 @@ impl Lists {
             // Without eviction, only compaction makes room.
             let look = if self.evict { LOOK_DEAD } else { usize::MAX };
             list.walk_one(tenant, node, look, |segment| {
-                if evict::is_sparse(segment) && evict::evacuate(self, segment, Why::Compact) {
+                if segment.is_sparse() && self.evacuate(segment, Why::Compact) {
                     done = true;
                     return Isolate::Stop;
                 }
@@ -159,16 +195,16 @@ impl Lists {
         let mut coolest: Option<(u32, SegmentRef)> = None;
         for list in order {
             list.walk_one(tenant, node, LOOK, |segment| {
-                if evict::is_pinned(segment) {
+                if segment.is_pinned() {
                     return Isolate::Rotate;
                 }
-                if let Some(heat) = evict::stays_whole(segment) {
+                if let Some(heat) = cool_whole(segment) {
                     if coolest.as_ref().is_none_or(|(least, _)| heat < *least) {
                         coolest = Some((heat, Arc::clone(segment)));
                     }
                     return Isolate::Rotate;
                 }
-                if evict::evacuate(self, segment, Why::Evict) {
+                if self.evacuate(segment, Why::Evict) {
                     done = true;
                     return Isolate::Stop;
                 }
@@ -179,7 +215,7 @@ impl Lists {
             }
         }
         // All that were looked at were used enough to stay: one of them is evicted all the same.
-        coolest.is_some_and(|(_, segment)| evict::evacuate(self, &segment, Why::Clear))
+        coolest.is_some_and(|(_, segment)| self.evacuate(&segment, Why::Clear))
     }
 
     /// Seals and evicts the segment that has been open for longest. Without eviction, seals and compacts
@@ -190,11 +226,11 @@ impl Lists {
         self.open.walk_one(tenant, node, usize::MAX, |segment| {
             // Compacting the segment that copies go to would only move them.
             let suits = match self.evict {
-                true => !evict::is_pinned(segment),
-                false => evict::is_sparse(segment) && (!segment.kept || evict::is_flushed(segment)),
+                true => !segment.is_pinned(),
+                false => segment.is_sparse() && (!segment.kept || segment.is_flushed()),
             };
-            if suits && segment.space().is_some_and(|space| space.seal_one(segment)) {
-                evict::evacuate(self, segment, why);
+            if suits && segment.home().is_some_and(|home| home.seal_one(segment)) {
+                self.evacuate(segment, why);
                 done = true;
                 return Isolate::Stop;
             }
@@ -202,6 +238,14 @@ impl Lists {
         });
         done
     }
+}
+
+/// If it has a single item that was used enough to stay where it is, cools that and returns its heat.
+fn cool_whole(segment: &SegmentRef) -> Option<u32> {
+    if segment.class() != Class::OWN || !segment.stage.is_sealed() {
+        return None;
+    }
+    segment.home()?.cool_whole(segment)
 }
 
 /// The shrinker of a store's segments.
@@ -216,12 +260,8 @@ impl Shrink for Evictor {
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
         let evict = || {
-            let done = !pace::is_over() && self.0.evict_one(scope.tenant, scope.node);
-            if done && pace::note_gone() {
-                // Otherwise a thread that serves would do it.
-                self.0.pool.release();
-                pace::rest();
-            }
+            let done = self.0.evict_one(scope.tenant, scope.node);
+            self.0.evicted.fetch_add(done.into(), Ordering::Relaxed);
             done
         };
         match (0..objects).take_while(|_| evict()).count() {

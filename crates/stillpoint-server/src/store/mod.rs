@@ -1,20 +1,23 @@
 //! Keys to items, in memory: tenants with limits, expiry, eviction. Knows no protocol and no sockets.
 //!
+//! Imports run one way: a file imports only files above it in this table.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `config`, `clock`, `error`, `requests` | what callers say and are told |
-//! | `layout`, `access`, `word`, `class` | an item in memory, the word of it that changes; what the index has for it; sizes of segments |
+//! | `work`, `digits`, `prefixes` | a count of what a thread has done; numbers as values; values by prefixes of keys |
+//! | `class`, `layout`, `access`, `word` | sizes of segments; an item in memory, the word of it that changes; what the index has for it |
+//! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |
 //! | `memory`, `pool` | memory from the system; limbo, where freed segments wait for readers |
 //! | `index` | the hash table |
-//! | `segment`, `stage`, `lists`, `evict` | segments, where each is in its life, their order, what becomes of their items |
-//! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
-//! | `shared`, `unfinished` | what tenants share, and what a tenant keeps; values that are arriving |
-//! | `work` | a count of what a thread has done |
-//! | `tenant`, `item`, `draft`, `store` | the interface |
-//! | `flush`, `forgotten`, `prefixes` | flushes that are due; items that are gone by their prefixes; values by prefixes of keys |
-//! | `ceiling`, `fall`, `pace` | limits that fall; how the background thread takes its time for it |
-//! | `maintenance`, `crawler`, `hook` | the background thread; the search for expired items; what is told of evictions |
-//! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |
+//! | `stage`, `segment`, `lists` | where a segment is in its life; segments; their order, and which is evicted |
+//! | `ceiling`, `limit`, `flush`, `forgotten` | limits that fall; flushes that are due; items that are gone by their prefixes |
+//! | `shared` | what tenants share, and what a tenant keeps |
+//! | `table`, `space`, `evict` | what an index takes; a key space: open segments, storing; what becomes of the items of a segment |
+//! | `unfinished`, `state` | values that are arriving; what handles of a tenant refer to |
+//! | `background/limits`, `search`, `sweep`, `signal` | the jobs of the background, and what it is asked for |
+//! | `item`, `draft`, `tenant` | the interface of a tenant |
+//! | `inner`, `background`, `store` | a store without its interface; when each job is due, and what bounds it; the interface of a store |
 //!
 //! Items lie in segments, one behind the other. A reader finds the item's address in the index, and
 //! reads it where it lies, in a read-side critical section of the global domain: no lock, no count.
@@ -32,12 +35,12 @@
 //! that an item was found in; while an eviction is told, `Space::keep` is held.
 
 mod access;
+#[cfg(not(stillpoint_loom))]
+mod background;
 mod ceiling;
 mod class;
 mod clock;
 mod config;
-#[cfg(not(stillpoint_loom))]
-mod crawler;
 #[cfg(not(stillpoint_loom))]
 mod digits;
 #[cfg(not(stillpoint_loom))]
@@ -46,23 +49,20 @@ mod draft;
 mod error;
 #[cfg(not(stillpoint_loom))]
 mod evict;
-#[cfg(not(stillpoint_loom))]
-mod fall;
 mod flush;
 #[cfg(not(stillpoint_loom))]
 mod forgotten;
-mod hook;
 mod index;
+#[cfg(not(stillpoint_loom))]
+mod inner;
 #[cfg(not(stillpoint_loom))]
 mod item;
 mod layout;
 #[cfg(not(stillpoint_loom))]
+mod limit;
+#[cfg(not(stillpoint_loom))]
 mod lists;
-#[cfg(not(stillpoint_loom))]
-mod maintenance;
 mod memory;
-#[cfg(not(stillpoint_loom))]
-mod pace;
 #[cfg_attr(stillpoint_loom, path = "model_pool.rs")]
 mod pool;
 #[cfg(not(stillpoint_loom))]
@@ -79,6 +79,8 @@ mod shared;
 mod space;
 mod stage;
 #[cfg(not(stillpoint_loom))]
+mod state;
+#[cfg(not(stillpoint_loom))]
 #[expect(clippy::module_inception, reason = "it is the type's name")]
 mod store;
 #[cfg(not(stillpoint_loom))]
@@ -90,15 +92,12 @@ mod unfinished;
 mod word;
 #[cfg(not(stillpoint_loom))]
 mod work;
-#[cfg(not(stillpoint_loom))]
-mod write;
 
 pub use clock::{Clock, ManualClock};
-pub use config::{Config, ITEM_MAX, KEY_MAX, Limits};
-pub use hook::{Evicted, OnEvict};
+pub use config::{Config, Evicted, ITEM_MAX, KEY_MAX, Limits, OnEvict};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    crawler::{Search, SearchStatistics},
+    background::search::{Search, SearchStatistics},
     draft::Draft,
     error::{Outcome, Refused, TenantError},
     item::{Item, Pin},

@@ -13,13 +13,14 @@
 use super::{
     class::Class,
     memory::{Memory, Source},
-    segment::SegmentRef,
 };
+use crate::lock::lock;
 use std::{
     collections::VecDeque,
+    fmt::Debug,
     io, mem,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -54,11 +55,19 @@ const SMALLER_PART: usize = 16;
 /// The byte that fills freed memory, with debug assertions.
 const FREED: u8 = 0xdb;
 
+/// A segment in limbo. Dropping it frees it, unless a pin has another reference.
+#[derive(Debug)]
+struct Retired {
+    cookie: Cookie,
+    bytes: u64,
+    _segment: Arc<dyn Debug + Send + Sync>,
+}
+
 /// Limbo and spare memory of a store.
 #[derive(Debug)]
 pub struct Pool {
     source: Source,
-    limbo: Mutex<VecDeque<(Cookie, SegmentRef)>>,
+    limbo: Mutex<VecDeque<Retired>>,
     limbo_bytes: AtomicU64,
     /// In the order in which it was freed.
     spare: [Mutex<VecDeque<Memory>>; CLASSES],
@@ -79,10 +88,6 @@ pub struct Pool {
     /// Bytes of segments that were not spare.
     #[cfg(test)]
     pub fresh: AtomicU64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
@@ -237,10 +242,8 @@ impl Pool {
         // Memory that is not kept goes back to the arena.
     }
 
-    /// Frees a segment, none of whose items is in the index, once readers have left.
-    pub fn retire(&self, segment: SegmentRef) {
-        drop(segment.take_charge());
-        let bytes = segment.bytes() as u64;
+    /// Drops a segment of `bytes`, none of whose items is in the index, once readers have left.
+    pub fn retire(&self, segment: Arc<dyn Debug + Send + Sync>, bytes: u64) {
         let cookie = global().get_state();
         let waiting = {
             let mut limbo = lock(&self.limbo);
@@ -249,7 +252,11 @@ impl Pool {
                 mem::forget(segment);
                 return;
             }
-            limbo.push_back((cookie, segment));
+            limbo.push_back(Retired {
+                cookie,
+                bytes,
+                _segment: segment,
+            });
             // Under the lock, so that it is counted before another thread releases it.
             self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
         };
@@ -279,7 +286,7 @@ impl Pool {
         if !self.is_full() || !can_wait() {
             return;
         }
-        let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
+        let last = lock(&self.limbo).back().map(|last| last.cookie);
         if let Some(cookie) = last {
             self.wait_for(cookie);
             self.release();
@@ -307,26 +314,25 @@ impl Pool {
         loop {
             let due = {
                 let mut limbo = lock(&self.limbo);
-                let due = match limbo.front() {
-                    Some(&(cookie, _)) => global().poll(cookie),
-                    None => false,
-                };
-                if due { limbo.pop_front() } else { None }
+                let due = limbo.front().map(|first| global().poll(first.cookie));
+                if due == Some(true) {
+                    limbo.pop_front()
+                } else {
+                    None
+                }
             };
-            let Some((_, segment)) = due else {
+            let Some(retired) = due else {
                 return;
             };
-            self.limbo_bytes
-                .fetch_sub(segment.bytes() as u64, Ordering::Relaxed);
-            // Perhaps its last reference; a pin may have another.
-            drop(segment);
+            self.limbo_bytes.fetch_sub(retired.bytes, Ordering::Relaxed);
+            drop(retired);
         }
     }
 
     /// Gives all memory that can be given back to the system, and waits for readers for it where
     /// that is possible, for a tenth of a second at most.
     pub fn empty(&self) {
-        let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
+        let last = lock(&self.limbo).back().map(|last| last.cookie);
         if let Some(cookie) = last
             && can_wait()
         {
@@ -370,11 +376,11 @@ impl Pool {
     pub fn end_limbo(&self) {
         self.release();
         let left = mem::take(&mut *lock(&self.limbo));
-        let Some(&(cookie, _)) = left.back() else {
+        let Some(cookie) = left.back().map(|last| last.cookie) else {
             return;
         };
-        let bytes: usize = left.iter().map(|(_, segment)| segment.bytes()).sum();
-        self.limbo_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        let bytes = left.iter().map(|retired| retired.bytes).sum();
+        self.limbo_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if can_wait() {
             global().cond_synchronize(cookie);
             drop(left);

@@ -15,14 +15,12 @@
 //! segment. If the publisher has the lock first, its item is found and taken out; if the other has
 //! it first, the publisher sees the mark, and writes the item elsewhere.
 
-use super::{
-    class::Class, layout::RawItem, memory::Memory, pool::Pool, space::Space, stage::Stage,
-    word::Word,
-};
+use super::{class::Class, layout::RawItem, memory::Memory, pool::Pool, stage::Stage, word::Word};
+use crate::lock::lock;
 use std::{
     fmt, mem, ptr,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, Weak,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -30,6 +28,40 @@ use stillpoint_lru::{Charge, Entry};
 
 /// What lists and pins refer to.
 pub type SegmentRef = Arc<Entry<Segment>>;
+
+/// What happens to the items of a segment that is leaving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Those that were used enough are copied.
+    Evict,
+    /// All are copied.
+    Compact,
+    /// None is copied: nothing else is left to evict.
+    Clear,
+}
+
+/// The key space of a segment, as far as segments and their lists know it.
+pub trait Home: Send + Sync {
+    /// Adds to its count of dead bytes.
+    fn note_dead(&self, bytes: i64);
+
+    /// Returns whether it was flushed, so that its items need not be taken out.
+    fn is_flushed(&self) -> bool;
+
+    /// Notes that segments of it are freed though its index, which was flushed, has their items.
+    fn note_leaving(&self);
+
+    /// Seals a segment if it is open here.
+    fn seal_one(&self, segment: &SegmentRef) -> bool;
+
+    /// If a segment has a single item that was used enough to stay where it is, cools the item and
+    /// returns its heat.
+    fn cool_whole(&self, segment: &Segment) -> Option<u32>;
+
+    /// Takes all items out of a segment that this thread has marked as leaving. Returns false without
+    /// memory for copies.
+    fn take_out(self: Arc<Self>, segment: &SegmentRef, why: Why) -> bool;
+}
 
 /// No item expires.
 const NEVER: u32 = u32::MAX;
@@ -40,10 +72,10 @@ pub struct Segment {
     class: Class,
     /// Copies of items that were found worth it, and not what was written first.
     pub kept: bool,
-    space: Weak<Space>,
+    home: Weak<dyn Home>,
     pool: Arc<Pool>,
     charge: Mutex<Option<Charge>>,
-    stage: Stage,
+    pub stage: Stage,
     /// No item expires before that second.
     expires: AtomicU32,
     pub pins: AtomicU32,
@@ -55,7 +87,7 @@ impl Segment {
         memory: Memory,
         class: Class,
         kept: bool,
-        space: Weak<Space>,
+        home: Weak<dyn Home>,
         pool: Arc<Pool>,
         charge: Option<Charge>,
     ) -> SegmentRef {
@@ -64,7 +96,7 @@ impl Segment {
             memory: Some(memory),
             class,
             kept,
-            space,
+            home,
             pool,
             charge: Mutex::new(charge),
             stage: Stage::new(),
@@ -132,12 +164,30 @@ impl Segment {
         self.memory.as_ref().expect("taken by its drop alone")
     }
 
-    pub fn space(&self) -> Option<Arc<Space>> {
-        self.space.upgrade()
+    /// Returns its key space, unless that has been freed.
+    pub fn home(&self) -> Option<Arc<dyn Home>> {
+        self.home.upgrade()
     }
 
-    pub fn is_of(&self, space: &Arc<Space>) -> bool {
-        ptr::eq(self.space.as_ptr(), Arc::as_ptr(space))
+    pub fn is_of<H>(&self, home: &Arc<H>) -> bool {
+        ptr::addr_eq(self.home.as_ptr(), Arc::as_ptr(home))
+    }
+
+    pub fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns whether its key space was flushed, so that its items need not be taken out.
+    pub fn is_flushed(&self) -> bool {
+        self.home().is_none_or(|home| home.is_flushed())
+    }
+
+    /// Returns whether more than half of it is dead, or its key space was flushed.
+    pub fn is_sparse(&self) -> bool {
+        self.is_flushed()
+            || (self.class != Class::OWN
+                && self.stage.live() * 2 <= self.bytes() as u64
+                && !self.is_pinned())
     }
 
     /// Counts an item that has been written. Under the lock of the stripe that the segment is open
@@ -145,12 +195,6 @@ impl Segment {
     pub fn add(&self, size: usize, end: usize, exptime: u32) {
         self.stage.add(size, end);
         self.note_expiry(exptime);
-    }
-
-    /// Forgets an item that was written and not published. By its only owner.
-    pub fn forget_written(&self, space: &Space) {
-        self.stage
-            .forget_written(|dead| space.stripe().note_dead(dead));
     }
 
     /// Records the second in which an item expires.
@@ -171,60 +215,18 @@ impl Segment {
         self.expires.store(NEVER, Ordering::Relaxed);
     }
 
-    /// Counts a dead item. Returns true if it was the last live one of a sealed segment: then that is
-    /// leaving, and the caller frees it.
-    #[must_use]
-    pub fn remove(&self, size: usize, space: &Space) -> bool {
-        self.stage
-            .remove(size, |dead| space.stripe().note_dead(dead))
-    }
-
-    /// Seals it: nothing more is written into it. Returns true if it has no live items: then it is
-    /// leaving, and the caller frees it.
-    #[must_use]
-    pub fn seal(&self, space: &Space) -> bool {
-        self.stage.seal(|dead| space.stripe().note_dead(dead))
-    }
-
     /// Marks it as leaving, if it is sealed and no other thread has done so.
     #[must_use]
     pub fn leave(&self) -> bool {
         self.stage.leave(|dead| self.note_dead(dead))
     }
 
-    /// Ends that without having taken all out. Returns as [`Segment::remove`].
-    #[must_use]
-    pub fn stay(&self, space: &Space) -> bool {
-        self.stage.stay(|dead| space.stripe().note_dead(dead))
-    }
-
     fn note_dead(&self, dead: i64) {
         if dead != 0
-            && let Some(space) = self.space()
+            && let Some(home) = self.home()
         {
-            space.stripe().note_dead(dead);
+            home.note_dead(dead);
         }
-    }
-
-    /// Returns whether an item may be published in it. The caller holds the lock of the item's bucket.
-    pub fn is_usable(&self) -> bool {
-        self.stage.is_usable()
-    }
-
-    /// Returns the bytes of live items.
-    pub fn live(&self) -> u64 {
-        self.stage.live()
-    }
-
-    /// Returns its part of its key space's dead bytes.
-    #[cfg(test)]
-    pub fn counted_dead(&self) -> i64 {
-        self.stage.counted_dead()
-    }
-
-    /// Returns whether it is on a list, or about to leave it.
-    pub fn is_sealed(&self) -> bool {
-        self.stage.is_sealed()
     }
 
     /// Returns the item at offset `at`, dead or live, and the offset of the next one; `None` behind the
@@ -239,18 +241,14 @@ impl Segment {
         Some((item, at + item.size()))
     }
 
-    fn charge(&self) -> std::sync::MutexGuard<'_, Option<Charge>> {
-        self.charge.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the charge out, to change it or for the segment that its items go to.
     pub fn take_charge(&self) -> Option<Charge> {
-        self.charge().take()
+        lock(&self.charge).take()
     }
 
     /// Sets the charge of a segment without one.
     pub fn set_charge(&self, charge: Option<Charge>) {
-        *self.charge() = charge;
+        *lock(&self.charge) = charge;
     }
 }
 
@@ -270,7 +268,7 @@ impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Segment")
             .field("bytes", &self.bytes())
-            .field("live", &self.live())
+            .field("live", &self.stage.live())
             .field("stage", &format_args!("{}", self.stage))
             .finish_non_exhaustive()
     }

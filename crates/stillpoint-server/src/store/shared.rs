@@ -1,18 +1,12 @@
 //! What all tenants of a store share, and what a tenant keeps across flushes.
 
 use super::{
-    ceiling::{Ceiling, with_headroom},
     config::{Config, Limits},
-    crawler::Crawler,
     error::Refused,
-    flush::Flush,
     forgotten::Forgotten,
+    limit::Limit,
     lists::Lists,
-    maintenance::Signal,
-    pace,
     pool::Pool,
-    space::Space,
-    unfinished::{Sums, Waiting},
 };
 use crossbeam_utils::CachePadded;
 use foldhash::quality::RandomState;
@@ -20,17 +14,13 @@ use std::{
     hash::{BuildHasher, Hasher},
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
-use stillpoint::{Guard, Rcu, internal::can_wait, read_lock};
+use stillpoint::{internal::can_wait, read_lock};
 use stillpoint_lru::{Charge, ChargeError, Hierarchy};
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Number of attempts of a charge to evict something at a limit before it is refused.
 const ATTEMPTS: u32 = 4;
@@ -59,16 +49,10 @@ pub struct Shared {
     pub hierarchy: Hierarchy,
     pub lists: Arc<Lists>,
     pub pool: Arc<Pool>,
-    pub ceiling: Ceiling,
-    /// Held while the limit is changed.
-    limiting: Mutex<()>,
-    /// Work for the background thread that does not wait for the next second.
-    pub signal: Arc<Signal>,
-    pub crawler: Crawler,
+    pub limit: Limit,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
     pub unfinished: Sums,
-    pub waiting: Waiting,
     /// Bytes of key spaces that were flushed and are not freed. Relaxed, needs no partner: a sum.
     flushed_bytes: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
@@ -85,13 +69,9 @@ impl Shared {
             Lists::new(&hierarchy, config.evict, Arc::clone(&pool)).ok_or_else(no_memory)?;
         let shared = Self {
             hasher: RandomState::default(),
-            ceiling: Ceiling::none(),
-            limiting: Mutex::default(),
-            signal: Arc::default(),
-            crawler: Crawler::default(),
+            limit: Limit::new(hierarchy.root().clone()),
             pinned: AtomicU64::new(0),
             unfinished: Sums::default(),
-            waiting: Waiting::default(),
             flushed_bytes: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
@@ -99,7 +79,7 @@ impl Shared {
             pool,
             config,
         };
-        shared.ask_limit(shared.config.limit);
+        shared.ask_limit(shared.config.limit, false);
         Ok(shared)
     }
 
@@ -120,41 +100,13 @@ impl Shared {
         self.pool.limbo_bytes() + self.flushed_bytes.load(Ordering::Relaxed)
     }
 
-    pub fn limit(&self) -> u64 {
-        self.ceiling.asked()
-    }
-
-    /// Changes the limit. If it falls, it holds once enough has been evicted: see `fall.rs`.
-    pub fn ask_limit(&self, bytes: u64) {
-        let limiting = lock(&self.limiting);
-        self.ask(bytes);
-        self.follow(true, &limiting);
-    }
-
-    /// As [`Shared::ask_limit`], for a limit that falls where nothing is evicted: it holds once the
-    /// background thread has come to it, which compacts for it.
-    pub fn note_limit(&self, bytes: u64) {
-        let _limiting = lock(&self.limiting);
-        self.ask(bytes);
-    }
-
-    fn ask(&self, bytes: u64) {
-        let root = self.hierarchy.root();
-        self.ceiling.ask(bytes, |bytes| _ = root.set_max(bytes));
-    }
-
-    /// Has the limit that holds follow the usage.
-    pub fn follow_limit(&self, room: bool) {
-        self.follow(room, &lock(&self.limiting));
-    }
-
-    fn follow(&self, room: bool, _limiting: &MutexGuard<'_, ()>) {
-        let root = self.hierarchy.root();
-        let holds = self.ceiling.follow(root.usage(), room, &self.config);
-        if self.config.evicts_ahead() {
-            root.set_high(with_headroom(holds));
-        }
-        root.set_max(holds);
+    /// Changes the limit: see [`Limit::ask`].
+    pub fn ask_limit(&self, max: u64, later: bool) -> bool {
+        let limits = Limits {
+            max,
+            ..Limits::default()
+        };
+        self.limit.ask(limits, &self.config, later)
     }
 }
 
@@ -163,6 +115,13 @@ impl Drop for Shared {
         // Tenants may have outlived the store. What is in limbo refers to the pool that it is in.
         self.pool.end_limbo();
     }
+}
+
+/// Bytes of unfinished values: of a tenant, or of all. Relaxed, needs no partner: sums.
+#[derive(Debug, Default)]
+pub struct Sums {
+    pub announced: AtomicU64,
+    pub charged: AtomicU64,
 }
 
 /// Counts of events.
@@ -191,8 +150,7 @@ const CAS_GAP: u64 = 1 << 40;
 pub struct Owner {
     pub name: Arc<str>,
     pub shared: Arc<Shared>,
-    pub memcg: stillpoint_lru::Tenant,
-    limits: Mutex<Limits>,
+    pub limit: Limit,
     pub deleted: AtomicBool,
     pub forgotten: Forgotten,
     pub events: Events,
@@ -200,8 +158,6 @@ pub struct Owner {
     pub unfinished: Sums,
     /// Its part of the bytes of key spaces that were flushed.
     flushed_bytes: AtomicU64,
-    /// Its max as in `limits`, for readers, which must not wait for the lock.
-    pub ceiling: Ceiling,
     /// The last CAS value. Every store writes it.
     cas: CachePadded<AtomicU64>,
 }
@@ -212,15 +168,13 @@ impl Owner {
         Arc::new(Self {
             name,
             shared,
-            memcg,
-            limits: Mutex::default(),
+            limit: Limit::new(memcg),
             deleted: AtomicBool::new(false),
             forgotten: Forgotten::default(),
             events: Events::default(),
             pinned: AtomicU64::new(0),
             unfinished: Sums::default(),
             flushed_bytes: AtomicU64::new(0),
-            ceiling: Ceiling::none(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),
         })
     }
@@ -234,6 +188,10 @@ impl Owner {
         self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
     }
 
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Relaxed)
+    }
+
     /// The last CAS value that was given.
     pub fn last_cas(&self) -> u64 {
         self.cas.load(Ordering::Relaxed)
@@ -245,63 +203,14 @@ impl Owner {
         self.cas.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub fn limits(&self) -> Limits {
-        *lock(&self.limits)
-    }
-
-    /// Changes the limits. If the max falls, it holds once enough has been evicted: see `fall.rs`.
-    pub fn ask_limits(&self, limits: Limits) {
-        let mut now = lock(&self.limits);
-        *now = limits;
-        self.memcg.set_min(limits.min);
-        self.memcg.set_low(limits.low);
-        self.ask(limits.max);
-        self.follow(true, &now);
-    }
-
-    /// As [`Owner::ask_limits`], where nothing is evicted: a max that falls holds once the
-    /// background thread has come to it, which compacts for it.
-    pub fn note_limits(&self, limits: Limits) {
-        let mut now = lock(&self.limits);
-        *now = limits;
-        self.memcg.set_min(limits.min);
-        self.memcg.set_low(limits.low);
-        self.ask(limits.max);
-        if !self.ceiling.is_falling() {
-            self.follow(true, &now);
-        }
-    }
-
-    fn ask(&self, max: u64) {
-        self.ceiling.ask(max, |max| _ = self.memcg.set_max(max));
-    }
-
-    /// Has the max that holds follow the usage.
-    pub fn follow_limits(&self, room: bool) {
-        self.follow(room, &lock(&self.limits));
-    }
-
-    fn follow(&self, room: bool, limits: &Limits) {
-        let config = &self.shared.config;
-        let max = self.ceiling.follow(self.memcg.usage(), room, config);
-        if config.evicts_ahead() {
-            let high = match max {
-                u64::MAX => limits.high,
-                max => limits.high.min(with_headroom(max)),
-            };
-            self.memcg.set_high(high);
-        }
-        self.memcg.set_max(max);
-    }
-
     /// Counts a pinned segment. Returns whether that is allowed; it is to be taken back anyway.
     pub fn add_pinned(&self, bytes: u64) -> bool {
         let shared = &self.shared;
         let own = self.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = shared.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let limit = shared.limit();
+        let limit = shared.limit.max();
         let max = shared.config.pinned_max.unwrap_or_else(|| {
-            let least = limit.min(self.ceiling.asked());
+            let least = limit.min(self.limit.max());
             PINNED_MAX.min(least / PINNED_PART)
         });
         // One at least: a value that is larger than the limits can be read.
@@ -342,15 +251,15 @@ impl Owner {
     /// Returns the refusal of the limit that has refused a charge of `bytes`.
     pub fn refused(&self, error: ChargeError, bytes: usize) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
-        let (own, total) = (&self.ceiling, &self.shared.ceiling);
+        let (own, total) = (&self.limit, &self.shared.limit);
         let is_own = match error {
-            ChargeError::OverLimit { max, .. } if own.holds() != total.holds() => {
-                max == own.holds()
+            ChargeError::OverLimit { max, .. } if own.in_force() != total.in_force() => {
+                max == own.in_force()
             }
             // Charges in a section do not say which.
             _ => false,
         };
-        self.over(is_own || self.memcg.usage() + bytes as u64 > own.holds())
+        self.over(is_own || self.limit.memcg.usage() + bytes as u64 > own.in_force())
     }
 
     /// Returns the refusal of the tenant's limit, or of the store's.
@@ -358,11 +267,11 @@ impl Owner {
         match is_own {
             true => Refused::Limit {
                 tenant: Arc::clone(&self.name),
-                limit: self.ceiling.asked(),
+                limit: self.limit.max(),
             },
             false => Refused::Limit {
                 tenant: "".into(),
-                limit: self.shared.ceiling.asked(),
+                limit: self.shared.limit.max(),
             },
         }
     }
@@ -371,12 +280,12 @@ impl Owner {
     /// the tenant or of the store.
     pub fn ended_unfinished(&self) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
-        self.over(self.ceiling.asked() < self.shared.limit())
+        self.over(self.limit.max() < self.shared.limit.max())
     }
 
     /// The same as [`Owner::charge`], where nothing is refused if that fails.
     pub fn charge_if_possible(&self, bytes: usize) -> Result<Charge, ChargeError> {
-        self.charging(bytes, || self.memcg.charge(bytes))
+        self.charging(bytes, || self.limit.memcg.charge(bytes))
     }
 
     /// Charges `bytes` by `charge`, which is called until it succeeds or nothing can make room. In a
@@ -407,21 +316,20 @@ impl Owner {
         let mut left = ATTEMPTS;
         loop {
             let charged = charge();
-            let (own, total) = (&self.ceiling, &self.shared.ceiling);
-            let fits = wanted <= own.asked().min(total.asked());
+            let (own, total) = (&self.limit, &self.shared.limit);
+            let fits = wanted <= own.max().min(total.max());
             // In a section nothing is evicted: what holds the locks for it may wait for that one.
             if charged.is_ok() || left == 0 || !fits || !can_wait() {
                 return charged;
             }
-            let over = match self.memcg.usage() + wanted > own.holds() {
-                true => &self.memcg,
+            let over = match self.limit.memcg.usage() + wanted > own.in_force() {
+                true => &self.limit.memcg,
                 false => self.shared.hierarchy.root(),
             };
-            let mut less = 0;
-            let gone = pace::evicted_by(|| less = over.reclaim(wanted));
+            let gone = over.reclaim_while(wanted, &|| true);
             // As many rounds as it takes while something goes, here or on another thread: others have
             // stored in its place.
-            if gone == 0 && less == 0 {
+            if gone.objects == 0 && gone.bytes == 0 {
                 left -= 1;
                 // Another one may hold what would go, or be about to give back its room.
                 thread::yield_now();
@@ -436,146 +344,9 @@ impl Owner {
     ) -> Result<T, ChargeError> {
         loop {
             let charged = charge();
-            if charged.is_ok() || !self.shared.lists.compact_one(&self.memcg) {
+            if charged.is_ok() || !self.shared.lists.compact_one(&self.limit.memcg) {
                 return charged;
             }
         }
-    }
-}
-
-/// What handles of a tenant refer to.
-#[derive(Debug)]
-pub struct TenantState {
-    pub owner: Arc<Owner>,
-    pub space: Rcu<Arc<Space>>,
-    flush: Flush,
-    /// The key space that was flushed last, until its memory is freed.
-    last: Mutex<Option<Arc<Space>>>,
-    /// Whether there is one.
-    has_last: AtomicBool,
-    /// Whether the background thread has been asked to sweep it, and has not begun. Under the lock
-    /// of the signal that asks.
-    pub is_queued: AtomicBool,
-}
-
-impl TenantState {
-    pub fn new(owner: Arc<Owner>) -> Arc<Self> {
-        let space = Rcu::new(Space::new(Arc::clone(&owner)));
-        Arc::new(Self {
-            owner,
-            space,
-            flush: Flush::new(),
-            last: Mutex::default(),
-            has_last: AtomicBool::new(false),
-            is_queued: AtomicBool::new(false),
-        })
-    }
-
-    /// Schedules a flush in that second. If an earlier one is due, flushes now.
-    pub fn flush_later(&self, at: u32, now: u32) {
-        self.flushing(|begin| self.flush.later(at, now, begin));
-    }
-
-    /// Flushes it at once, instead of later.
-    pub fn flush(&self) {
-        self.flushing(|begin| self.flush.at_once(begin));
-    }
-
-    /// The same for a tenant that has been deleted: a store that is under way finds another key
-    /// space, and sees that there.
-    pub fn flush_deleted(&self) {
-        if self.owner.has_flushed_much() {
-            self.owner.shared.pool.wait_until_left();
-        }
-        let mut gone = None;
-        let section = read_lock();
-        self.flush.at_once(|| gone = self.begin_space(&section));
-        drop(section);
-        drop(gone);
-    }
-
-    /// Runs `flush` in a section: readers wait for the lock that it holds, so what it retires waits
-    /// for none of them, also if too much is unreclaimed.
-    fn flushing(&self, flush: impl FnOnce(&mut dyn FnMut())) {
-        let mut gone = None;
-        let section = read_lock();
-        flush(&mut || gone = self.empty_space(&section));
-        drop(section);
-        // Behind the section and the lock: it may have much to free.
-        drop(gone);
-    }
-
-    /// Asks the background thread to free flushed memory. Returns whether it will.
-    pub fn sweep_soon(self: &Arc<Self>) -> bool {
-        let shared = &self.owner.shared;
-        shared.config.has_thread() && shared.signal.sweep(self)
-    }
-
-    /// Starts a new key space. If flushed ones take too much memory already, removes the items of the
-    /// present one instead. Returns the key space that was flushed before.
-    fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<Space>> {
-        let owner = &self.owner;
-        if !owner.has_flushed_much() {
-            return self.begin_space(section);
-        }
-        let removed = self.space.load(section).clear(section);
-        owner.events.flushed.fetch_add(removed, Ordering::Relaxed);
-        None
-    }
-
-    /// Starts a new key space. The memory of the old one is freed later: see `maintenance.rs`. Returns the
-    /// key space that was flushed before.
-    fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
-        let new = Space::new(Arc::clone(&self.owner));
-        let old = self.space.swap(new);
-        old.flushed.set();
-        old.note_flushed();
-        let (counts, events) = (old.counts(), &self.owner.events);
-        events.stored.fetch_add(counts.stored, Ordering::Relaxed);
-        events.flushed.fetch_add(counts.items, Ordering::Relaxed);
-        let before = lock(&self.last).replace(Arc::clone(&old));
-        // needs no partner: a miss more or less is counted.
-        self.has_last.store(true, Ordering::Relaxed);
-        before
-    }
-
-    /// Before what was flushed is freed: it is looked at no longer.
-    pub fn forget_flushed(&self) {
-        self.has_last.store(false, Ordering::Relaxed);
-        let last = lock(&self.last).take();
-        drop(last);
-    }
-
-    /// Counts a read that has found nothing, if its item was flushed and is still there.
-    #[inline]
-    pub fn note_miss(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
-        if self.has_last.load(Ordering::Relaxed) {
-            self.note_flushed(hash, key, now, section);
-        }
-    }
-
-    #[cold]
-    fn note_flushed(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
-        // Held while it is looked at, so that its index stays. Its items: if a thread that frees
-        // some sets the flag after this look at it, limbo waits for this section; if before, it is
-        // seen.
-        let last = lock(&self.last);
-        let Some(space) = last.as_ref() else {
-            return;
-        };
-        if space.is_leaving.load(Ordering::Relaxed) {
-            return;
-        }
-        let found = space.find(hash, key, section);
-        if found.is_some_and(|found| !found.item.is_expired(now)) {
-            let count = &self.owner.events.get_flushed;
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Flushes if a flush is due.
-    #[inline]
-    pub fn flush_if_due(&self, now: u32, section: &Guard<'_>) {
-        self.flush.if_due(now, || drop(self.empty_space(section)));
     }
 }

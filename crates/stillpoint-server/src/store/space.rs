@@ -1,21 +1,22 @@
 //! A key space: an index and open segments. A tenant has one at a time; a flush starts another.
 
 use super::{
+    access::WIN,
     class::{Class, SEGMENT_HEADER},
+    clock::LONG_AGO,
     error::Refused,
-    evict::is_pinned,
     flush::Flushed,
-    index::Index,
+    index::Locked,
     layout::{RawItem, Shape},
     memory::Memory,
     pool::Pool,
     segment::{Segment, SegmentRef},
-    shared::{Owner, lock},
-    table::TableCharges,
-    tenant::LONG_AGO,
+    shared::Owner,
+    table::Table,
     word::Word,
     work,
 };
+use crate::lock::lock;
 use crossbeam_utils::CachePadded;
 use std::{
     cell::Cell,
@@ -39,8 +40,7 @@ const STRIPES: usize = 16;
 #[derive(Debug)]
 pub struct Space {
     pub owner: Arc<Owner>,
-    pub index: Index,
-    pub table_charges: TableCharges,
+    pub table: Table,
     first: CachePadded<Stripe>,
     rest: OnceLock<Box<[CachePadded<Stripe>]>>,
     /// Where items go that are copied, one segment after the other.
@@ -81,6 +81,56 @@ pub struct Open {
 pub struct Written {
     pub word: Word,
     pub size: usize,
+}
+
+/// An item that was found in a section.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    pub word: Word,
+    pub item: RawItem,
+}
+
+impl Found {
+    /// # Safety
+    ///
+    /// The word is in the index, or was in the section that the caller is in.
+    pub unsafe fn of(word: Word) -> Self {
+        // SAFETY: the caller's promise.
+        let item = unsafe { RawItem::at(word.address()) };
+        Self { word, item }
+    }
+}
+
+/// What a change depends on: the item, and what commands change in place, as a plan that copies
+/// them has seen them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    word: Word,
+    /// Changes with the stale mark.
+    cas: u64,
+    exptime: u32,
+    win: u32,
+}
+
+impl Seen {
+    pub fn of(found: Found) -> Self {
+        Self {
+            word: found.word,
+            cas: found.item.cas(),
+            exptime: found.item.exptime(),
+            win: found.item.access().marks() & WIN,
+        }
+    }
+}
+
+/// How [`Space::put`] has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    Stored,
+    /// It is stored in a line behind its bucket: the index may be too small.
+    Crowded,
+    /// The item has been replaced meanwhile, or the segment is leaving.
+    Again,
 }
 
 /// Sums over the stripes.
@@ -209,11 +259,9 @@ impl Stripe {
 
 impl Space {
     pub fn new(owner: Arc<Owner>) -> Arc<Self> {
-        let index = Index::new(Arc::clone(&owner.shared.pool));
         Arc::new(Self {
+            table: Table::new(&owner),
             owner,
-            index,
-            table_charges: TableCharges::default(),
             first: CachePadded::default(),
             rest: OnceLock::new(),
             keep: Mutex::default(),
@@ -247,7 +295,7 @@ impl Space {
     /// is charged is, too, and stays so: most of the index.)
     pub fn note_flushed(&self) {
         let stripes = self.stripes().count() * mem::size_of::<CachePadded<Stripe>>();
-        let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.table_uncharged();
+        let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.table.uncharged();
         self.flushed_bytes.store(bytes, Ordering::Relaxed);
         self.owner.add_flushed(bytes);
     }
@@ -290,7 +338,7 @@ impl Space {
     /// Opens another segment in the calling thread's stripe, with room for an item of that size.
     #[cold]
     pub fn refill(self: &Arc<Self>, size: usize) -> Result<(), Refused> {
-        let usage = self.owner.memcg.usage();
+        let usage = self.owner.limit.memcg.usage();
         if usage > SPREAD && self.rest.get().is_none() {
             let rest = cpu::count().clamp(1, STRIPES) - 1;
             let stripes = || (0..rest).map(|_| CachePadded::default()).collect();
@@ -300,7 +348,7 @@ impl Space {
         let class = self.owner.shared.pool.suit(class, size);
         let segment = self.new_segment(class, size)?;
         let lists = &self.owner.shared.lists;
-        lists.add_open(&self.owner.memcg, &segment);
+        lists.add_open(&self.owner.limit.memcg, &segment);
         let full = {
             let mut open = lock(&self.stripe().open);
             if open.as_ref().is_some_and(|open| open.has_room(size)) {
@@ -353,7 +401,8 @@ impl Space {
         charge: Option<Charge>,
     ) -> SegmentRef {
         let pool = Arc::clone(&self.owner.shared.pool);
-        Segment::new(memory, class, false, Arc::downgrade(self), pool, charge)
+        let home: Weak<Self> = Arc::downgrade(self);
+        Segment::new(memory, class, false, home, pool, charge)
     }
 
     fn check_deleted(&self) -> Result<(), Refused> {
@@ -366,8 +415,8 @@ impl Space {
 
     /// Returns the bytes that the live items of a segment need in another one.
     fn class_for_copies(&self, from: &Segment) -> Class {
-        let room = SEGMENT_HEADER + from.live() as usize;
-        from.class().limit(room, self.owner.memcg.usage())
+        let room = SEGMENT_HEADER + from.stage.live() as usize;
+        from.class().limit(room, self.owner.limit.memcg.usage())
     }
 
     /// Creates the next segment for copies, with the charge of the one that is emptied. It has room for all
@@ -379,10 +428,10 @@ impl Space {
         let mut charge = from.take_charge()?;
         // What is less is given back; that does not fail.
         let _ = charge.resize(class.bytes(0));
-        let space: Weak<Self> = Arc::downgrade(self);
-        let segment = Segment::new(memory, class, true, space, Arc::clone(pool), Some(charge));
+        let home: Weak<Self> = Arc::downgrade(self);
+        let segment = Segment::new(memory, class, true, home, Arc::clone(pool), Some(charge));
         let lists = &self.owner.shared.lists;
-        lists.add_open(&self.owner.memcg, &segment);
+        lists.add_open(&self.owner.limit.memcg, &segment);
         Some(Open::new(segment))
     }
 
@@ -390,8 +439,9 @@ impl Space {
     pub fn seal(&self, full: Open) {
         let segment = full.segment;
         let lists = &self.owner.shared.lists;
-        lists.add(&self.owner.memcg, &segment);
-        if segment.seal(self) {
+        lists.add(&self.owner.limit.memcg, &segment);
+        let note_dead = |dead| self.stripe().note_dead(dead);
+        if segment.stage.seal(note_dead) {
             lists.take_away(&segment);
         }
     }
@@ -416,13 +466,6 @@ impl Space {
         }
     }
 
-    /// Seals a segment if it is open here.
-    pub fn seal_one(&self, segment: &SegmentRef) -> bool {
-        !self
-            .seal_open(|open| Arc::ptr_eq(&open.segment, segment))
-            .is_empty()
-    }
-
     /// Seals open segments that were not written into since the last call and are too large: they have no
     /// items, or these fit into a segment of the size that suits the tenant's usage. Returns the latter, to
     /// be compacted.
@@ -432,14 +475,14 @@ impl Space {
             open.seen = open.at;
             let segment = &open.segment;
             let is_large = || self.class_for_copies(segment) != segment.class();
-            is_idle && (segment.live() == 0 || !is_pinned(segment) && is_large())
+            is_idle && (segment.stage.live() == 0 || !segment.is_pinned() && is_large())
         });
-        sealed.retain(|segment| segment.live() > 0);
+        sealed.retain(|segment| segment.stage.live() > 0);
         sealed
     }
 
     /// Seals what is open and is meant.
-    fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> Vec<SegmentRef> {
+    pub fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> Vec<SegmentRef> {
         let mut full: Vec<Open> = Vec::new();
         for open in self.all_open() {
             full.extend(lock(open).take_if(&is_meant));
@@ -455,7 +498,7 @@ impl Space {
     /// Returns the part of open segments in the count of dead bytes.
     #[cfg(test)]
     pub fn counted_dead(&self) -> i64 {
-        let dead = |open: &Open| open.segment.counted_dead();
+        let dead = |open: &Open| open.segment.stage.counted_dead();
         let open = self
             .all_open()
             .map(|open| lock(open).as_ref().map_or(0, dead));
@@ -475,11 +518,141 @@ impl Space {
     pub unsafe fn bury(&self, word: Word, size: usize) {
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::of(word) };
-        if segment.remove(size, self) {
+        let note_dead = |dead| self.stripe().note_dead(dead);
+        if segment.stage.remove(size, note_dead) {
             // SAFETY: the same.
             let segment = unsafe { Segment::keep(word) };
             self.owner.shared.lists.take_away(&segment);
         }
+    }
+
+    /// The item of a key, expired or not.
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8], section: &Guard<'_>) -> Option<Found> {
+        self.table.index.find(hash, section, |word| {
+            // SAFETY: in the index in this section.
+            let found = unsafe { Found::of(word) };
+            (found.item.key() == key).then_some(found)
+        })
+    }
+
+    /// Returns whether an item that the index has is gone all the same: it has expired, or its prefix
+    /// was forgotten after it was stored.
+    #[inline]
+    pub fn is_gone(&self, item: RawItem, now: u32) -> bool {
+        item.is_expired(now) || self.owner.forgotten.has(item)
+    }
+
+    /// The slot and the item of a key in its bucket.
+    pub fn find_locked<'a>(
+        bucket: &Locked<'a>,
+        hash: u64,
+        key: &[u8],
+    ) -> Option<(&'a AtomicU64, Found)> {
+        // SAFETY: in the index; the caller is in a section and has the bucket's lock.
+        let found = |word: Word| unsafe { Found::of(word) };
+        let (slot, word) = bucket.find(hash, |word| found(word).item.key() == key)?;
+        Some((slot, found(word)))
+    }
+
+    /// Puts a written item into the index. With `depends`, only if the item that is there and is not
+    /// gone is that one, as it was then, or none.
+    pub fn put(
+        &self,
+        hash: u64,
+        key: &[u8],
+        new: Written,
+        depends: Option<Option<Seen>>,
+        now: u32,
+        section: &Guard<'_>,
+    ) -> Result<Put, Refused> {
+        let mut bucket = self.table.index.lock(hash, section);
+        let old = Self::find_locked(&bucket, hash, key);
+        if let Some(expected) = depends {
+            let live = old.filter(|(_, old)| !self.is_gone(old.item, now));
+            if live.map(|(_, old)| Seen::of(old)) != expected {
+                drop(bucket);
+                self.discard(new, section);
+                return Ok(Put::Again);
+            }
+        }
+        // SAFETY: written in this section, to a segment that was open then.
+        if !unsafe { Segment::of(new.word) }.stage.is_usable() {
+            drop(bucket);
+            self.discard(new, section);
+            return Ok(Put::Again);
+        }
+        let stripe = self.stripe();
+        if let Some((slot, old)) = old {
+            bucket.put(slot, new.word);
+            drop(bucket);
+            let size = old.item.size();
+            stripe.note_stored(new.size, Some(size));
+            // SAFETY: found in this section, and replaced by this thread.
+            unsafe { self.bury(old.word, size) };
+            return Ok(Put::Stored);
+        }
+        let inserted = bucket.insert(new.word);
+        drop(bucket);
+        match inserted {
+            Ok(own_line) => {
+                stripe.note_stored(new.size, None);
+                Ok(if own_line { Put::Stored } else { Put::Crowded })
+            }
+            Err(_) => {
+                self.discard(new, section);
+                Err(Refused::OutOfMemory)
+            }
+        }
+    }
+
+    /// A written item is not put.
+    pub fn discard(&self, new: Written, _section: &Guard<'_>) {
+        // SAFETY: written in this section, to a segment that was open then.
+        unsafe { self.bury(new.word, new.size) };
+    }
+
+    /// Empties the slot of an item that was found.
+    pub fn remove(&self, mut bucket: Locked<'_>, slot: &AtomicU64, found: Found) {
+        bucket.clear(slot);
+        bucket.trim();
+        drop(bucket);
+        let size = found.item.size();
+        self.stripe().note_removed(1, size as u64);
+        // SAFETY: the caller's section, in which it was found, and removed by this thread.
+        unsafe { self.bury(found.word, size) };
+    }
+
+    /// Removes all items that are there when it begins, one by one, and some that are stored meanwhile.
+    /// Returns their number.
+    pub fn clear(&self, section: &Guard<'_>) -> u64 {
+        let (mut cursor, mut removed, mut words) = (0, 0, Vec::new());
+        // SAFETY: in the index in this section.
+        let found = |word: Word| unsafe { Found::of(word) };
+        let hash_of = |word| self.owner.shared.hash(found(word).item.key());
+        loop {
+            let more = self
+                .table
+                .index
+                .walk(&mut cursor, &mut words, section, hash_of);
+            for &(word, hash) in &words {
+                let bucket = self.table.index.lock(hash, section);
+                let key = found(word).item.key();
+                // It may be another one by now, or none.
+                if let Some((slot, found)) = Self::find_locked(&bucket, hash, key) {
+                    self.remove(bucket, slot, found);
+                    removed += 1;
+                }
+            }
+            if !more {
+                return removed;
+            }
+        }
+    }
+
+    /// Makes the index shrink if it is large for the items: see [`Table::shrink`].
+    pub fn shrink_table(&self, tightly: bool, rest: impl Fn()) {
+        self.table.shrink(self.counts().items, tightly, rest);
     }
 }
 

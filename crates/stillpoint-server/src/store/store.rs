@@ -1,22 +1,28 @@
 //! A store: its tenants, its limit, its background thread.
 
 use super::{
+    background::{
+        self,
+        limits::{self, Falling},
+        search::{Crawler, Search, SearchStatistics, search_all},
+        signal::Signal,
+        sweep,
+    },
     config::{Config, ITEM_MAX},
-    crawler::{self, Search, SearchStatistics},
     error::TenantError,
-    fall::{self, Limit},
+    inner::Inner,
     lists::Evictor,
-    maintenance::{self, Maintenance},
     requests::{StoreStatistics, TenantStatistics},
-    shared::{Owner, Shared, TenantState, lock},
+    shared::{Owner, Shared},
+    state::TenantState,
     tenant::Tenant,
 };
+use crate::lock::lock;
 use std::{
-    collections::BTreeMap,
     fmt, io,
     sync::{Arc, Mutex, Weak},
 };
-use stillpoint_lru::{CreateError, Hierarchy, Registration};
+use stillpoint_lru::{CreateError, Hierarchy};
 
 /// Items of tenants, in memory. Clones are handles of the same store, which ends with the last one:
 /// after that its tenants evict nothing.
@@ -34,39 +40,6 @@ use stillpoint_lru::{CreateError, Hierarchy, Registration};
 /// ```
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
-
-pub(super) struct Inner {
-    pub(super) shared: Arc<Shared>,
-    tenants: Mutex<BTreeMap<Arc<str>, Tenant>>,
-    maintenance: Option<Maintenance>,
-    registered: Option<Registration>,
-    /// Number of tenants beyond which the system seems to have no memory.
-    #[cfg(test)]
-    most_tenants: std::sync::atomic::AtomicUsize,
-}
-
-impl Inner {
-    pub(super) fn all_tenants(&self) -> Vec<Tenant> {
-        lock(&self.tenants).values().cloned().collect()
-    }
-
-    /// Whether only the background thread has it.
-    pub(super) fn is_ending(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(maintenance) = self.maintenance.take() {
-            maintenance.stop();
-        }
-        // Before the pool is emptied, as nothing is evicted afterwards.
-        drop(self.registered.take());
-        // Unreclaimed segments are freed now, and not with the last handle of a tenant.
-        self.shared.pool.close();
-    }
-}
 
 impl Store {
     /// Creates a store with the default tenant, whose name is empty. With the system's clock it has a
@@ -89,14 +62,18 @@ impl Store {
         let evictor = Arc::new(Evictor(Arc::clone(&shared.lists)));
         let registered = shared.hierarchy.register(evictor);
         let registered = registered.map_err(io::Error::other)?;
+        let has_thread = shared.config.has_thread();
+        let signal = Arc::new(Signal::new(has_thread));
         let mut failed = None;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner>| Inner {
-            maintenance: Maintenance::start(&shared, inner.clone())
-                .map_err(|error| failed = Some(error))
-                .ok()
-                .flatten(),
+            thread: has_thread
+                .then(|| background::start(&signal, inner.clone()))
+                .and_then(|started| started.map_err(|error| failed = Some(error)).ok()),
             shared,
             tenants: Mutex::default(),
+            signal,
+            crawler: Crawler::default(),
+            waiting: Arc::default(),
             registered: Some(registered),
             #[cfg(test)]
             most_tenants: usize::MAX.into(),
@@ -145,8 +122,9 @@ impl Store {
         })?;
         let name: Arc<str> = name.into();
         let owner = Owner::new(Arc::clone(&name), Arc::clone(&self.0.shared), memcg);
-        let state = TenantState::new(owner);
-        let tenant = Tenant { state };
+        let state = TenantState::new(owner, Arc::clone(&self.0.waiting));
+        let signal = Arc::clone(&self.0.signal);
+        let tenant = Tenant { state, signal };
         tenants.insert(name, tenant.clone());
         Ok(tenant)
     }
@@ -169,8 +147,8 @@ impl Store {
             state
         };
         state.flush_deleted();
-        if !state.sweep_soon() {
-            maintenance::remove(&state);
+        if !self.0.signal.sweep(&state) {
+            sweep::remove(&state);
         }
         Ok(())
     }
@@ -204,7 +182,7 @@ impl Store {
     /// Returns the limit of all segments and indexes, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.shared.limit()
+        self.0.shared.limit.max()
     }
 
     /// Changes the limit. Evicts what is above it, and gives the memory back to the system before it
@@ -216,10 +194,12 @@ impl Store {
     pub fn set_limit(&self, bytes: u64) -> u64 {
         let shared = &self.0.shared;
         let lowered = bytes < self.limit();
-        shared.ask_limit(bytes);
-        if shared.ceiling.is_falling() {
-            let tenants = self.0.all_tenants();
-            fall::lower(shared, &[Limit::Store(shared, &tenants)], false, || false);
+        if shared.ask_limit(bytes, false) {
+            let falling = Falling {
+                limit: &shared.limit,
+                tenants: &self.0.states(),
+            };
+            limits::lower(shared, &[falling], None, || false);
         }
         if lowered {
             shared.pool.empty();
@@ -231,18 +211,10 @@ impl Store {
     /// which takes some tenths of a second and rests in between. Use it on a thread that serves others.
     /// Without a background thread, this call evicts.
     pub fn request_limit(&self, bytes: u64) {
-        let lowered = bytes < self.limit();
         if !self.config().has_thread() {
             self.set_limit(bytes);
-            return;
-        }
-        match lowered && !self.config().evict {
-            // What holds is set there: that compacts.
-            true => self.0.shared.note_limit(bytes),
-            false => self.0.shared.ask_limit(bytes),
-        }
-        if lowered {
-            self.0.shared.signal.lower();
+        } else if self.0.shared.ask_limit(bytes, true) {
+            self.0.signal.lower();
         }
     }
 
@@ -260,13 +232,13 @@ impl Store {
     /// frees flushed memory, compacts sparse segments. For a store with a
     /// [`ManualClock`](super::ManualClock), which has no background thread.
     pub fn maintain(&self) {
-        maintenance::run_once(&self.0, None);
+        background::pass(&self.0, None);
     }
 
     /// Returns the settings of the search for expired items.
     #[must_use]
     pub fn search(&self) -> Search {
-        self.0.shared.crawler.search()
+        self.0.crawler.search()
     }
 
     /// Replaces the settings of the search for expired items, from the next pass on.
@@ -277,43 +249,47 @@ impl Store {
     /// Changes the settings of the search for expired items. `change` is called under a lock, so that no
     /// change of another thread is lost. It must not use the store.
     pub fn change_search<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
-        self.0.shared.crawler.change(change)
+        self.0.crawler.change(change)
     }
 
     /// Asks the background thread to search all items for expired ones, even if it does not do so each
     /// second. Returns false if an earlier request is not finished yet. Without a background thread, this
     /// call searches.
     pub fn request_search(&self) -> bool {
-        let shared = &self.0.shared;
-        if !shared.crawler.ask() {
+        if !self.0.crawler.ask() {
             return false;
         }
         if self.config().has_thread() {
-            shared.signal.search();
+            self.0.signal.search();
         } else {
-            crawler::search_all(&self.0, self.now(), |_| true);
+            self.search_all(self.now(), true);
         }
         true
+    }
+
+    /// Searches all, or if not `whole` a part. Returns whether it was the last.
+    fn search_all(&self, then: u32, whole: bool) -> bool {
+        search_all(&self.0.crawler, &self.0.states(), then, |_| whole)
     }
 
     /// Returns the counts of the search for expired items.
     #[must_use]
     pub fn search_statistics(&self) -> SearchStatistics {
-        self.0.shared.crawler.statistics()
+        self.0.crawler.statistics()
     }
 
     /// As [`Store::maintain`], by a thread that something else is asked of all the time.
     #[cfg(test)]
     pub(super) fn maintain_in_haste(&self) {
-        let signal = maintenance::Signal::default();
+        let signal = Signal::new(true);
         signal.lower();
-        maintenance::run_once(&self.0, Some(&signal));
+        background::pass(&self.0, Some(&signal));
     }
 
     /// A part of a search that was asked for then, by such a thread. Returns whether it was the last.
     #[cfg(test)]
     pub(super) fn search_in_haste(&self, then: u32) -> bool {
-        crawler::search_all(&self.0, then, |_| false)
+        self.search_all(then, false)
     }
 
     /// Makes the system seem without memory for items, or not.
@@ -338,7 +314,8 @@ impl Store {
     #[must_use]
     pub fn statistics(&self) -> StoreStatistics {
         let mut all = TenantStatistics::default();
-        for tenant in &self.0.all_tenants() {
+        let tenants: Vec<_> = lock(&self.0.tenants).values().cloned().collect();
+        for tenant in &tenants {
             all.add(&tenant.statistics());
         }
         self.statistics_with(all)

@@ -1,9 +1,15 @@
 //! The memory of a key space's index. The tenant is charged for it before the index grows, as for its
 //! segments; the background gives it back after the index has shrunk.
 
-use super::{index::JOINS, pace, shared::lock, space::Space, write::Found};
+use super::{
+    index::{Index, JOINS},
+    layout::RawItem,
+    shared::Owner,
+    word::Word,
+};
+use crate::lock::lock;
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use stillpoint::read_lock;
@@ -21,13 +27,16 @@ const MOST_STEP: u64 = 1 << 20;
 /// Number of buckets that are joined in a pass of the background.
 const JOINED: usize = 1 << 20;
 
-/// What is charged for an index. Locked while it grows, so that none gives back meanwhile what it
-/// grows for. Eviction may run under the lock, which takes no lock of this kind.
-#[derive(Debug, Default)]
-pub struct TableCharges {
+/// The index of a key space, with what is charged for it.
+#[derive(Debug)]
+pub struct Table {
+    pub index: Index,
+    owner: Arc<Owner>,
+    /// Locked while the index grows, so that no other thread gives back meanwhile what it grows for.
+    /// Eviction may run under the lock, which takes no lock of this kind.
     held: Mutex<Vec<Charge>>,
-    /// Their sum, as of the last change, for threads that must not wait for the lock. Relaxed, needs
-    /// no partner: a figure.
+    /// The sum of `held`, as of the last change, for threads that must not wait for the lock. Relaxed,
+    /// needs no partner: a figure.
     sum: AtomicU64,
     /// Whether the last charge failed. It is tried again after the next pass.
     is_refused: AtomicBool,
@@ -37,9 +46,26 @@ fn sum(held: &[Charge]) -> u64 {
     held.iter().map(|charge| charge.bytes() as u64).sum()
 }
 
-impl Space {
+impl Table {
+    pub fn new(owner: &Arc<Owner>) -> Self {
+        Self {
+            index: Index::new(Arc::clone(&owner.shared.pool)),
+            owner: Arc::clone(owner),
+            held: Mutex::default(),
+            sum: AtomicU64::new(0),
+            is_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the hash of an item's key. The item is in the index, whose bucket is locked, in a section.
+    fn hash_of(&self, word: Word) -> u64 {
+        // SAFETY: the closures that this is for are called with such words.
+        let item = unsafe { RawItem::at(word.address()) };
+        self.owner.shared.hash(item.key())
+    }
+
     /// Charges what is missing for an index of `needed` bytes. May evict. Returns false if that fails.
-    fn charge_table(&self, held: &mut Vec<Charge>, needed: u64) -> bool {
+    fn charge(&self, held: &mut Vec<Charge>, needed: u64) -> bool {
         let charged = sum(held);
         if needed <= charged {
             return true;
@@ -55,54 +81,48 @@ impl Space {
         true
     }
 
-    /// Has the index grow by some buckets, if it is small for its items and the tenant can be charged
+    /// Makes the index grow by some buckets, if it is small for its `items` and the tenant can be charged
     /// for them. Called after an item was stored, outside of its section: it may evict.
     #[cold]
-    pub fn grow_table(&self) {
-        let items = self.counts().items;
-        let charges = &self.table_charges;
-        if !self.index.is_small(items) || charges.is_refused.load(Ordering::Relaxed) {
+    pub fn grow(&self, items: u64) {
+        if !self.index.is_small(items) || self.is_refused.load(Ordering::Relaxed) {
             return;
         }
         // Another thread that has it does this, or tidies up.
-        let Ok(mut held) = charges.held.try_lock() else {
+        let Ok(mut held) = self.held.try_lock() else {
             return;
         };
-        if !self.charge_table(&mut held, self.index.bytes_grown()) {
+        if !self.charge(&mut held, self.index.bytes_grown()) {
             // Where nothing is evicted, compaction has been in vain, too.
             let stays = !self.owner.shared.config.evict;
-            charges.is_refused.store(stays, Ordering::Relaxed);
+            self.is_refused.store(stays, Ordering::Relaxed);
             return;
         }
         let section = read_lock();
-        self.index.grow(items, &section, |word| {
-            // SAFETY: in the index, whose bucket is locked, in a section.
-            let found = unsafe { Found::of(word) };
-            self.owner.shared.hash(found.item.key())
-        });
+        self.index.grow(items, &section, |word| self.hash_of(word));
     }
 
-    /// Has the index shrink to what its items need: if that is far less than it has, or `tightly`.
-    /// Its memory comes back by [`settle_table`](Self::settle_table), behind a grace period.
-    pub fn shrink_table(&self, tightly: bool) {
+    /// Makes the index shrink to what its `items` need: if that is far less than it has, or `tightly`.
+    /// Calls `rest` between some buckets and the next. The memory comes back by [`Table::settle`], behind a
+    /// grace period.
+    pub fn shrink(&self, items: u64, tightly: bool, rest: impl Fn()) {
         let mut left = JOINED;
-        if let Some(enough) = self.index.enough(self.counts().items, tightly) {
+        if let Some(enough) = self.index.enough(items, tightly) {
             while left > 0 && self.join(enough) {
                 left = left.saturating_sub(JOINS);
-                pace::rest();
+                rest();
             }
         }
     }
 
-    /// Gives back what readers have left of an index that has shrunk, and has what is charged be
-    /// what it takes. Waits for no reader. With `tightly`, nothing is charged ahead, nor more than
-    /// before.
-    pub fn settle_table(&self, tightly: bool) {
+    /// Gives back what readers have left of an index that has shrunk, and charges what it takes. Waits for
+    /// no reader. If `tightly`, nothing is charged ahead, nor more than before.
+    pub fn settle(&self, tightly: bool) {
         self.index.release();
-        let mut held = lock(&self.table_charges.held);
+        let mut held = lock(&self.held);
         // Lines behind buckets are charged here alone.
         let needed = self.index.bytes();
-        let is_charged = tightly || self.charge_table(&mut held, needed);
+        let is_charged = tightly || self.charge(&mut held, needed);
         while let Some(last) = held.last().map(|last| last.bytes() as u64)
             && is_charged
             && sum(&held) - last >= needed
@@ -116,39 +136,33 @@ impl Space {
             let _ = last.resize(less as usize);
         }
         self.note_charged(&held);
-        self.table_charges
-            .is_refused
-            .store(false, Ordering::Relaxed);
+        self.is_refused.store(false, Ordering::Relaxed);
     }
 
     fn note_charged(&self, held: &[Charge]) {
-        self.table_charges.sum.store(sum(held), Ordering::Relaxed);
+        self.sum.store(sum(held), Ordering::Relaxed);
     }
 
     /// Returns the bytes of the index that are not charged yet.
-    pub fn table_uncharged(&self) -> u64 {
-        let charged = self.table_charges.sum.load(Ordering::Relaxed);
+    pub fn uncharged(&self) -> u64 {
+        let charged = self.sum.load(Ordering::Relaxed);
         self.index.bytes().saturating_sub(charged)
     }
 
     /// Returns the charged bytes of the index that are given back once readers have left.
-    pub fn table_excess(&self) -> u64 {
-        self.table_charged()
-            .saturating_sub(self.index.bytes_released())
+    pub fn excess(&self) -> u64 {
+        self.charged().saturating_sub(self.index.bytes_released())
     }
 
     /// Returns the bytes that are charged for the index.
-    pub fn table_charged(&self) -> u64 {
-        sum(&lock(&self.table_charges.held))
+    pub fn charged(&self) -> u64 {
+        sum(&lock(&self.held))
     }
 
     /// Joins some buckets. Returns whether there is more to do.
     fn join(&self, enough: u64) -> bool {
         let section = read_lock();
-        self.index.shrink(enough, &section, |word| {
-            // SAFETY: as above.
-            let found = unsafe { Found::of(word) };
-            self.owner.shared.hash(found.item.key())
-        })
+        self.index
+            .shrink(enough, &section, |word| self.hash_of(word))
     }
 }

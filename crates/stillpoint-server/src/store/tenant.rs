@@ -1,21 +1,25 @@
 //! A tenant, as programs use it: reading and changing items.
 
 use super::{
-    access::{FETCHED, STALE, WIN},
-    config::{KEY_MAX, Limits},
+    access::{FETCHED, STALE},
+    background::{
+        limits::{self, Falling},
+        signal::Signal,
+    },
+    clock::LONG_AGO,
+    config::Limits,
     digits::{self, Digits},
     draft::Draft,
     error::{Outcome, Refused},
-    fall::{self, Limit},
     index::Locked,
     item::Item,
     layout::{RawItem, Shape},
     requests::{Arithmetic, Condition, Cursor, Invalidate, Mode, Number, TenantStatistics},
     segment::Segment,
-    shared::{Owner, TenantState},
-    space::Space,
+    shared::Owner,
+    space::{Found, Space},
+    state::{Plan, TenantState, Value, check_key},
     work,
-    write::{Found, Plan, Value},
 };
 use std::{
     fmt,
@@ -38,32 +42,13 @@ use stillpoint::read_lock;
 #[derive(Clone)]
 pub struct Tenant {
     pub(super) state: Arc<TenantState>,
+    pub(super) signal: Arc<Signal>,
 }
 
 #[cfg(all(test, feature = "metrics"))]
 thread_local! {
     /// How often the calling thread has asked for a tenant's figures.
     pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
-
-/// A second of the store's clock in the past.
-pub(super) const LONG_AGO: u32 = 1;
-
-pub(super) fn check_key(key: &[u8]) -> Result<(), Refused> {
-    match key.len() {
-        1..=KEY_MAX => Ok(()),
-        len => Err(Refused::Key { len }),
-    }
-}
-
-/// Whether an item of that CAS value may be changed; `Some(true)`: but to a stale one.
-fn compare(condition: &Condition, cas: u64) -> Result<bool, Outcome> {
-    match condition.compare {
-        None => Ok(false),
-        Some(expected) if expected == cas => Ok(false),
-        Some(expected) if condition.or_stale && expected < cas => Ok(true),
-        Some(_) => Err(Outcome::Exists),
-    }
 }
 
 impl Tenant {
@@ -76,52 +61,42 @@ impl Tenant {
     /// Returns its node of the hierarchy, to which its memory is charged.
     #[must_use]
     pub fn memory(&self) -> &stillpoint_lru::Tenant {
-        &self.state.owner.memcg
+        &self.state.owner.limit.memcg
     }
 
     /// Returns whether it has been deleted: then it has no items, and stores are refused.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.state.owner.deleted.load(Ordering::Relaxed)
+        self.state.owner.is_deleted()
     }
 
     /// Returns its limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.state.owner.limits()
+        self.state.owner.limit.limits()
     }
 
     /// Changes its limits. Evicts what is above the max. Waits for readers, at most some milliseconds for
     /// each step. Returns the bytes that are still above the max: those that are pinned or being read, or
     /// without eviction all.
     pub fn set_limits(&self, limits: Limits) -> u64 {
-        let owner = &self.state.owner;
-        owner.ask_limits(limits);
-        if owner.ceiling.is_falling() {
-            fall::lower(&owner.shared, &[Limit::Tenant(self)], false, || false);
+        let (shared, limit) = (self.state.shared(), &self.state.owner.limit);
+        if limit.ask(limits, &shared.config, false) {
+            let tenants = std::slice::from_ref(&self.state);
+            limits::lower(shared, &[Falling { limit, tenants }], None, || false);
         }
-        owner.memcg.usage().saturating_sub(limits.max)
+        limit.memcg.usage().saturating_sub(limits.max)
     }
 
     /// Changes its limits, but leaves the eviction to the background thread of the store, as
     /// [`Store::request_limit`](super::Store::request_limit).
     pub fn request_limits(&self, limits: Limits) {
-        let shared = &self.state.owner.shared;
-        if !shared.config.has_thread() {
+        let config = &self.state.shared().config;
+        if !config.has_thread() {
             self.set_limits(limits);
-            return;
+        } else if self.state.owner.limit.ask(limits, config, true) {
+            self.signal.lower();
         }
-        match shared.config.evict {
-            true => self.state.owner.ask_limits(limits),
-            false => self.state.owner.note_limits(limits),
-        }
-        if self.state.owner.ceiling.is_falling() {
-            shared.signal.lower();
-        }
-    }
-
-    pub(super) fn space(&self) -> Arc<Space> {
-        Arc::clone(self.state.space.load(&read_lock()))
     }
 
     /// Calls `f` with the item of that key, if there is one, inside a read-side critical section of the
@@ -245,7 +220,7 @@ impl Tenant {
         let section = read_lock();
         let now = shared.now();
         let space = self.state.space(now, &section);
-        let bucket = space.index.lock(hash, &section);
+        let bucket = space.table.index.lock(hash, &section);
         let (slot, found) = Space::find_locked(&bucket, hash, key)
             .filter(|(_, found)| !space.is_gone(found.item, now))
             .ok_or(Outcome::NotFound)?;
@@ -270,7 +245,7 @@ impl Tenant {
         exptime: u32,
         len: usize,
     ) -> Result<Draft, Refused> {
-        Draft::new(self, key, flags, exptime, len)
+        Draft::new(&self.state, key, flags, exptime, len)
     }
 
     /// Stores a value. Returns its CAS value.
@@ -288,55 +263,8 @@ impl Tenant {
         mode: Mode,
         condition: Condition,
     ) -> Result<u64, Outcome> {
-        self.set_marked(key, flags, exptime, value, mode, condition, 0)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "it is what an item has")]
-    pub(super) fn set_marked(
-        &self,
-        key: &[u8],
-        flags: u32,
-        exptime: u32,
-        value: &[u8],
-        mode: Mode,
-        condition: Condition,
-        marks: u32,
-    ) -> Result<u64, Outcome> {
-        check_key(key)?;
-        let depends = mode != Mode::Set || condition.compare.is_some();
-        let plan = |item: Option<RawItem>, owner: &Owner| {
-            let stale = may_store(mode, &condition, item)?;
-            let mut shape = Shape {
-                key,
-                value_len: value.len(),
-                flags,
-                exptime,
-                cas: owner.next_cas(),
-                marks,
-                all: false,
-            };
-            let mut parts: [&[u8]; 2] = [value, &[]];
-            if let Some(old) = item {
-                if matches!(mode, Mode::Append | Mode::Prepend) {
-                    (shape.flags, shape.exptime) = (old.flags(), old.exptime());
-                    parts[1] = old.value();
-                    if mode == Mode::Append {
-                        parts.reverse();
-                    }
-                    shape.value_len += old.value_len();
-                }
-                if stale {
-                    shape.exptime = old.exptime();
-                    shape.marks |= STALE | (old.access().marks() & WIN);
-                }
-            }
-            Ok(Plan {
-                shape,
-                value: Value::Parts(parts),
-                depends,
-            })
-        };
-        self.state.store(key, depends, plan)
+        self.state
+            .set(key, flags, exptime, value, mode, condition, 0)
     }
 
     /// Adds to a number in decimal digits, or subtracts from it. The new value is at least as long as the
@@ -453,7 +381,7 @@ impl Tenant {
             0 => {
                 self.state.flush();
                 // Else it is done with the next pass.
-                self.state.sweep_soon();
+                self.signal.sweep(&self.state);
             }
             _ => {
                 let now = self.state.shared().now();
@@ -490,9 +418,9 @@ impl Tenant {
         }
         owner.forgotten.add(prefixes, last);
         // The search removes them as expired.
-        self.space().note_expired();
+        self.state.present().note_expired();
         let lists = &owner.shared.lists;
-        lists.for_each(&owner.memcg, |segment| {
+        lists.for_each(&owner.limit.memcg, |segment| {
             segment.note_expiry(LONG_AGO);
             true
         });
@@ -511,6 +439,7 @@ impl Tenant {
         let (mut words, mut count) = (Vec::new(), 0);
         loop {
             let more = space
+                .table
                 .index
                 .walk(&mut cursor.at, &mut words, &section, |word| {
                     // SAFETY: in the index in this section.
@@ -550,9 +479,9 @@ impl Tenant {
         TenantStatistics {
             items: counts.items,
             item_bytes: counts.bytes,
-            segment_bytes: owner.memcg.usage(),
-            segments: owner.shared.lists.count(&owner.memcg) as u64 + space.open_segments(),
-            index_bytes: space.index.bytes(),
+            segment_bytes: owner.limit.memcg.usage(),
+            segments: owner.shared.lists.count(&owner.limit.memcg) as u64 + space.open_segments(),
+            index_bytes: space.table.index.bytes(),
             stored: load(&events.stored) + counts.stored,
             evicted: load(&events.evicted),
             evicted_unfetched: load(&events.evicted_unfetched),
@@ -566,22 +495,6 @@ impl Tenant {
             refused: load(&events.refused),
             pinned_bytes: load(&owner.pinned),
         }
-    }
-}
-
-/// Whether a mode and a condition allow to store; `Ok(true)`: as a stale one.
-pub(super) fn may_store(
-    mode: Mode,
-    condition: &Condition,
-    item: Option<RawItem>,
-) -> Result<bool, Outcome> {
-    match (mode, item) {
-        (Mode::Add, Some(_)) => Err(Outcome::NotStored),
-        (Mode::Append | Mode::Prepend, None) => Err(Outcome::NotStored),
-        (_, None) if condition.compare.is_some() => Err(Outcome::NotFound),
-        (Mode::Replace, None) => Err(Outcome::NotStored),
-        (_, Some(old)) => compare(condition, old.cas()),
-        (_, None) => Ok(false),
     }
 }
 

@@ -13,17 +13,15 @@ use super::{
     class::Class,
     error::Refused,
     segment::SegmentRef,
-    shared::{Owner, lock},
+    shared::Owner,
     space::Space,
     work::{self, LOOK},
 };
+use crate::lock::lock;
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 /// The part of its memory that a tenant's unfinished values may take, and the part of the limit that
@@ -35,20 +33,6 @@ const CHARGED_ALL: u64 = 2;
 /// that those of all tenants may reserve.
 const ANNOUNCED_OWN: u64 = 8;
 const ANNOUNCED_ALL: u64 = 4;
-
-/// Bytes of unfinished values: of a tenant, or of all. Relaxed, needs no partner: sums.
-#[derive(Debug, Default)]
-pub struct Sums {
-    announced: AtomicU64,
-    charged: AtomicU64,
-}
-
-#[cfg(test)]
-impl Sums {
-    pub fn announced(&self) -> u64 {
-        self.announced.load(Ordering::Relaxed)
-    }
-}
 
 /// Unfinished values of all tenants that no thread is writing to.
 #[derive(Debug, Default)]
@@ -172,19 +156,22 @@ fn address(owner: &Arc<Owner>) -> usize {
 /// An unfinished value. Dropping it gives its memory back.
 #[derive(Debug)]
 pub struct Unfinished {
-    owner: Arc<Owner>,
-    /// Its place in [`Shared::waiting`](super::shared::Shared), which is empty once another value has
-    /// ended it.
+    waiting: Arc<Waiting>,
+    /// Its place in `waiting`, which is empty once another value has ended it.
     place: Place,
 }
 
 impl Unfinished {
     /// Reserves a segment for an item of `size` bytes. Nothing is charged or evicted.
-    pub fn announce(space: &Arc<Space>, size: usize) -> Result<Self, Refused> {
+    pub fn announce(
+        space: &Arc<Space>,
+        waiting: &Arc<Waiting>,
+        size: usize,
+    ) -> Result<Self, Refused> {
         let (owner, shared) = (&space.owner, &space.owner.shared);
         let bytes = Class::OWN.bytes(size) as u64;
-        for (is_own, limit) in [(true, &owner.ceiling), (false, &shared.ceiling)] {
-            if bytes > limit.asked() {
+        for (is_own, limit) in [(true, &owner.limit), (false, &shared.limit)] {
+            if bytes > limit.max() {
                 owner.events.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(owner.over(is_own));
             }
@@ -201,30 +188,30 @@ impl Unfinished {
                 _ => None,
             }
         };
-        shared.waiting.end_while(owner, false, over);
+        waiting.end_while(owner, false, over);
         let (segment, lent) = space.lend_segment(size)?;
         taken.lent = lent;
-        let place = shared.waiting.put(Arriving { taken, segment }, None);
+        let place = waiting.put(Arriving { taken, segment }, None);
         Ok(Self {
-            owner: Arc::clone(owner),
+            waiting: Arc::clone(waiting),
             place,
         })
     }
 
-    /// Calls `work` with the value's memory, which no other value can end meanwhile. The value keeps its
+    /// Calls `work` with the value's memory, which no other value can end meanwhile, and the others. The value keeps its
     /// place unless it is charged for more then. Returns `None` if another value has ended this one.
-    pub fn with<R>(&mut self, work: impl FnOnce(&mut Arriving) -> R) -> Option<R> {
+    pub fn with<R>(&mut self, work: impl FnOnce(&mut Arriving, &Waiting) -> R) -> Option<R> {
         let mut arriving = self.take()?;
         let before = arriving.taken.charged;
-        let result = work(&mut arriving);
+        let result = work(&mut arriving, &self.waiting);
         let place = (arriving.taken.charged == before).then_some(self.place);
-        self.place = self.owner.shared.waiting.put(arriving, place);
+        self.place = self.waiting.put(arriving, place);
         Some(result)
     }
 
     /// Takes the value's memory out, to store it. Returns `None` if another value has ended this one.
     pub fn take(&self) -> Option<Arriving> {
-        self.owner.shared.waiting.take(self.place)
+        self.waiting.take(self.place)
     }
 }
 
@@ -243,8 +230,8 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// Charges the segment for `bytes` in all. May evict, and end other unfinished values.
-    pub fn charge(&mut self, bytes: usize) -> Result<(), Refused> {
+    /// Charges the segment for `bytes` in all. May evict, and end values in `waiting`.
+    pub fn charge(&mut self, bytes: usize, waiting: &Waiting) -> Result<(), Refused> {
         let more = (bytes as u64).saturating_sub(self.taken.charged);
         if more == 0 {
             return Ok(());
@@ -252,7 +239,7 @@ impl Arriving {
         self.taken.add_charged(more);
         let charged = self.taken.charged;
         let (owner, shared) = (&self.taken.owner, &self.taken.owner.shared);
-        let (max, limit) = (owner.ceiling.asked(), shared.limit());
+        let (max, limit) = (owner.limit.max(), shared.limit.max());
         let over = || {
             let own = owner.unfinished.charged.load(Ordering::Relaxed);
             let all = shared.unfinished.charged.load(Ordering::Relaxed);
@@ -264,11 +251,15 @@ impl Arriving {
                 _ => None,
             }
         };
-        shared.waiting.end_while(owner, true, over);
+        waiting.end_while(owner, true, over);
         let mut charge = self.segment.take_charge();
         let result = owner.charging(more as usize, || match &mut charge {
             Some(charge) => charge.resize(bytes),
-            None => owner.memcg.charge(bytes).map(|first| charge = Some(first)),
+            None => owner
+                .limit
+                .memcg
+                .charge(bytes)
+                .map(|first| charge = Some(first)),
         });
         self.segment.set_charge(charge);
         result.map_err(|error| owner.refused(error, more as usize))?;

@@ -89,9 +89,9 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
     rest(&store);
     stillpoint::kvfree_barrier();
     assert_eq!(spaces(), 0);
-    let before = tenant.space();
+    let before = tenant.state.present();
     tenant.flush_all(0);
-    assert!(!Arc::ptr_eq(&before, &tenant.space()));
+    assert!(!Arc::ptr_eq(&before, &tenant.state.present()));
 }
 
 /// However many items there are, beside a table that grows and shrinks; of one tenant alone.
@@ -114,7 +114,7 @@ fn what_is_removed_one_by_one_is_all_there_was() {
     set(&other, b"other's", b"v").unwrap();
     beside_reader(|| {
         flush_much(&tenant);
-        let space = tenant.space();
+        let space = tenant.state.present();
         fill(0);
         let pin = tenant.get(&key(7), |item| item.pin()).flatten();
         tenant.flush_all(0);
@@ -128,11 +128,14 @@ fn what_is_removed_one_by_one_is_all_there_was() {
         clock.advance(1);
         assert_eq!(value_of(&tenant, &key(10_000)), None);
         assert_eq!(tenant.statistics().items, 0);
-        assert!(Arc::ptr_eq(&space, &tenant.space()), "it is the same one");
+        assert!(
+            Arc::ptr_eq(&space, &tenant.state.present()),
+            "it is the same one"
+        );
         // A tenant that is deleted stores nothing more, whatever is unreclaimed.
         fill(20_000);
         store.delete_tenant("flushed").unwrap();
-        assert!(!Arc::ptr_eq(&space, &tenant.space()));
+        assert!(!Arc::ptr_eq(&space, &tenant.state.present()));
         assert!(set(&tenant, b"k", b"v").is_err());
     });
     assert_eq!(value_of(&other, b"other's").as_deref(), Some(&b"v"[..]));
@@ -186,7 +189,7 @@ fn what_is_charged_is_not_counted_again() {
     }
     // Lines behind buckets are charged there.
     store.maintain();
-    let lines = tenant.space().index.bytes_of_lines();
+    let lines = tenant.state.present().table.index.bytes_of_lines();
     assert!(lines > 16 << 10, "{lines}");
     beside_reader(|| {
         tenant.flush_all(0);
@@ -207,14 +210,14 @@ fn a_tenant_is_flushed_whatever_another_one_has_unreclaimed() {
     });
     beside_reader(|| {
         flush_much(&tenant);
-        let before = others.each_ref().map(Tenant::space);
+        let before = others.each_ref().map(|other| other.state.present());
         set(&others[0], b"k", b"v").unwrap();
         others[0].flush_all(0);
         others[1].flush_all(1);
         clock.advance(1);
         for (other, before) in others.iter().zip(&before) {
             assert_eq!(value_of(other, b"k"), None);
-            assert!(!Arc::ptr_eq(before, &other.space()));
+            assert!(!Arc::ptr_eq(before, &other.state.present()));
         }
     });
 }

@@ -1,7 +1,7 @@
 //! Limits: eviction, refusals, pins, memory that comes back.
 
 use super::*;
-use crate::store::{Draft, ITEM_MAX, Limits, OnEvict, Refused, evict};
+use crate::store::{Draft, ITEM_MAX, Limits, OnEvict, Refused, segment::Why};
 use std::{
     sync::{
         Arc, Barrier,
@@ -417,7 +417,7 @@ fn a_value_that_is_refused_takes_no_part() {
     keys.find(|key| set(&tenant, &key.to_le_bytes(), &[0; 1000]).is_err());
     assert!(draft.push(&[1; 50_000]).is_err());
     let shared = tenant.state.shared();
-    assert_eq!(shared.unfinished.announced(), 0);
+    assert_eq!(shared.unfinished.announced.load(Ordering::Relaxed), 0);
     assert!(draft.push(&[1]).is_err());
 }
 
@@ -435,10 +435,10 @@ fn a_tenant_that_announces_much_leaves_address_space_to_others() {
         .collect();
     assert!(announced.iter().all(Result::is_ok));
     // A quarter, and one of the tenant that came last.
-    let all = shared.unfinished.announced() as usize;
+    let all = shared.unfinished.announced.load(Ordering::Relaxed) as usize;
     assert!((2 * LEN..200_000 + 2 * LEN).contains(&all), "{all}");
     drop(announced);
-    assert_eq!(shared.unfinished.announced(), 0);
+    assert_eq!(shared.unfinished.announced.load(Ordering::Relaxed), 0);
 }
 
 /// Memory that is resident and charged to no tenant stays within its bound, whatever is announced.
@@ -812,8 +812,8 @@ fn an_item_with_a_segment_of_its_own_is_not_copied() {
     tenant.get(b"k", |_| {}).unwrap();
     let owner = &tenant.state.owner;
     let lists = &owner.shared.lists;
-    lists.for_each(&owner.memcg, |segment| {
-        evict::evacuate(lists, segment, evict::Why::Evict)
+    lists.for_each(&owner.limit.memcg, |segment| {
+        lists.evacuate(segment, Why::Evict)
     });
     let figures = tenant.statistics();
     assert_eq!((figures.evicted, figures.segments), (1, 0));

@@ -56,9 +56,9 @@ fn check_dead(tenant: &Tenant) {
     let space = Arc::clone(tenant.state.space.load(&read_lock()));
     let owner = &tenant.state.owner;
     let mut dead = space.counted_dead();
-    owner.shared.lists.for_each(&owner.memcg, |segment| {
+    owner.shared.lists.for_each(&owner.limit.memcg, |segment| {
         if segment.is_of(&space) {
-            dead += segment.counted_dead();
+            dead += segment.stage.counted_dead();
         }
         true
     });

@@ -24,7 +24,7 @@ fn a_table_grows_and_shrinks() {
     rest(&store);
     let full = tenant.statistics();
     assert!(full.index_bytes > 0 && full.items == u64::from(MANY));
-    assert!(tenant.space().table_charged() >= full.index_bytes);
+    assert!(tenant.state.present().table.charged() >= full.index_bytes);
     let mut seen = 0;
     let mut cursor = crate::store::Cursor::default();
     while tenant.keys(&mut cursor, 8, |_| seen += 1) {}

@@ -101,11 +101,11 @@ fn without_eviction_an_index_grows_as_far_as_it_may() {
     assert!((100..ITEMS).contains(&stored), "{stored}");
     // Lines behind buckets are charged in the background, and how many there are is left to chance.
     let figures = tenant.statistics();
-    let lines = tenant.space().index.bytes_of_lines();
+    let lines = tenant.state.present().table.index.bytes_of_lines();
     let least = figures.item_bytes + figures.index_bytes - lines;
     assert!(figures.segment_bytes >= least, "{figures:?}, {lines}");
     // Not out of what segments have beside their items.
-    assert!(tenant.space().table_charged() + lines >= figures.index_bytes);
+    assert!(tenant.state.present().table.charged() + lines >= figures.index_bytes);
     assert!(tenant.statistics().segment_bytes <= store.limit());
     assert!((0..stored).all(|number| value_of(&tenant, &number.to_le_bytes()).is_some()));
 }

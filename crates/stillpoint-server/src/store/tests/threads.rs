@@ -5,7 +5,7 @@ use crate::store::{
     Arithmetic, TenantStatistics,
     layout::{RawItem, Shape},
     shared::Owner,
-    write::{Plan, Value},
+    state::{Plan, Value},
 };
 use std::{
     sync::{

@@ -1,9 +1,8 @@
 //! The search for expired items: its settings, its state and its counts.
 
-use super::{
-    evict,
-    shared::{TenantState, lock},
-    store::Inner,
+use crate::{
+    lock::lock,
+    store::{evict, state::TenantState},
 };
 use std::{
     sync::{
@@ -12,7 +11,6 @@ use std::{
     },
     time::Duration,
 };
-use stillpoint::read_lock;
 
 /// Bytes of segments that a second's pass searches, for each tenant.
 const SEARCHED: u64 = 64 << 20;
@@ -125,11 +123,15 @@ impl Crawler {
 
 /// Runs a pass that was asked for. It removes what had expired by `then`, and so ends however much
 /// expires meanwhile. Returns false if `rest` ended it: then call it again for the rest.
-pub fn search_all(store: &Arc<Inner>, then: u32, mut rest: impl FnMut(Duration) -> bool) -> bool {
-    let crawler = &store.shared.crawler;
+pub fn search_all(
+    crawler: &Crawler,
+    tenants: &[Arc<TenantState>],
+    then: u32,
+    mut rest: impl FnMut(Duration) -> bool,
+) -> bool {
     let pass = crawler.begin(crawler.search(), u64::MAX);
-    let mut tenants = store.all_tenants().into_iter();
-    let done = tenants.all(|tenant| pass.search(&tenant.state, then, &mut rest));
+    let mut tenants = tenants.iter();
+    let done = tenants.all(|tenant| pass.search(tenant, then, &mut rest));
     if done {
         crawler.asked.store(false, Ordering::Relaxed);
     }
@@ -152,7 +154,7 @@ impl Pass<'_> {
         now: u32,
         mut rest: impl FnMut(Duration) -> bool,
     ) -> bool {
-        let space = Arc::clone(state.space.load(&read_lock()));
+        let space = state.present();
         space.seal_expired(now);
         let mut bytes = self.bytes;
         let mut items = match self.search.most {
@@ -161,10 +163,11 @@ impl Pass<'_> {
         };
         let mut goes_on = true;
         let lists = &state.owner.shared.lists;
-        lists.for_each(&state.owner.memcg, |segment| {
-            if segment.has_expired(now) {
+        lists.for_each(&state.owner.limit.memcg, |segment| {
+            // Those of a key space that was flushed are swept.
+            if segment.has_expired(now) && segment.is_of(&space) {
                 bytes = bytes.saturating_sub(segment.bytes() as u64);
-                let looked = evict::expire(segment, now);
+                let looked = evict::expire(&space, segment, now);
                 items = items.saturating_sub(looked);
                 let looked_at = &state.owner.events.searched;
                 looked_at.fetch_add(looked, Ordering::Relaxed);

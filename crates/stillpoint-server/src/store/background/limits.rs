@@ -1,0 +1,180 @@
+//! Limits that fall: the eviction between the limit that was asked for and the one in force.
+//!
+//! A limit does not fall at once. The one in force follows the usage down, so that stores find room
+//! meanwhile, or make it as at any limit. Items are evicted in rounds, each of a part of the excess.
+//! Between rounds the indexes shrink with their items, and readers leave what was freed. Memory that an
+//! index gives back once readers have left counts as freed, so that no item is evicted for it.
+//!
+//! The background thread keeps a pace: it rests after each segment, so that the threads that serve have
+//! the processor when they need it, and is done in less than half a second.
+
+use crate::store::{limit::Limit, shared::Shared, state::TenantState};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use stillpoint_lru::Tenant;
+
+/// Part of what is above a limit that a round evicts. Of indexes that are not more than three
+/// quarters of all, this and what they give back for it is not more than what has to go.
+const ROUND_PART: u64 = 4;
+
+/// Least number of bytes that a round evicts, if as much is above the limit.
+const LEAST_ROUND: u64 = 64 << 10;
+
+/// Rate of eviction in bytes a second. It is higher if the fall would take longer than [`MOST`].
+const RATE: u64 = 256 << 20;
+
+/// Longest time of a fall, if the thread can keep up.
+const MOST: Duration = Duration::from_millis(400);
+
+/// Shortest rest: a shorter one is not worth a timer.
+const LEAST_REST: Duration = Duration::from_micros(50);
+
+/// Longest rest: a longer one is taken in parts.
+const MOST_REST: Duration = Duration::from_millis(10);
+
+/// A limit that falls, and the tenants under it.
+#[derive(Debug)]
+pub struct Falling<'a> {
+    pub limit: &'a Limit,
+    pub tenants: &'a [Arc<TenantState>],
+}
+
+/// The result of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Done,
+    GoesOn,
+    /// Nothing more can be evicted before readers leave.
+    Waits,
+    /// Nothing more can be evicted.
+    Stuck,
+}
+
+/// The pace of the background thread.
+#[derive(Debug)]
+pub struct Pace<'a> {
+    begun: Instant,
+    time: Duration,
+    root: &'a Tenant,
+    usage: u64,
+    bytes: u64,
+}
+
+impl<'a> Pace<'a> {
+    /// Begins the pace for `falling`.
+    pub fn begin(shared: &'a Shared, falling: &[Falling<'_>]) -> Self {
+        let over = falling.iter().map(|one| one.limit.over(&shared.config));
+        let (root, bytes) = (shared.hierarchy.root(), over.max().unwrap_or(0));
+        Self {
+            begun: Instant::now(),
+            time: Duration::from_secs_f64(bytes as f64 / RATE as f64).min(MOST),
+            root,
+            usage: root.usage(),
+            bytes: bytes.max(1),
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.begun.elapsed() > self.time
+    }
+
+    /// Rests if the thread is ahead of its pace.
+    fn rest(&self) {
+        let done = self.usage.saturating_sub(self.root.usage());
+        let part = done.min(self.bytes) as f64 / self.bytes as f64;
+        let ahead = self.time.mul_f64(part).saturating_sub(self.begun.elapsed());
+        if ahead >= LEAST_REST {
+            thread::sleep(ahead.min(MOST_REST));
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Falling<'_> {
+    /// Lowers the limit in force to the usage. With a pace, other threads find some room: not if the
+    /// thread is late, as they would fill it.
+    fn follow(&self, shared: &Shared, pace: Option<&Pace<'_>>) {
+        let room = pace.is_some_and(|pace| !pace.is_late());
+        self.limit.follow(room, &shared.config);
+    }
+
+    /// Evicts a part of the excess.
+    fn evict(&self, shared: &Shared, pace: Option<&Pace<'_>>) -> Round {
+        if !self.limit.is_falling() {
+            return Round::Done;
+        }
+        let rest = || pace.into_iter().for_each(Pace::rest);
+        let mut excess = 0;
+        for tenant in self.tenants {
+            let space = tenant.present();
+            space.shrink_table(true, rest);
+            excess += space.table.excess();
+        }
+        let over = self.limit.over(&shared.config);
+        let wanted = over.saturating_sub(excess);
+        if wanted == 0 {
+            return if over == 0 { Round::Done } else { Round::Waits };
+        }
+        let part = (wanted / ROUND_PART).max(LEAST_ROUND).min(wanted);
+        let evicted = Cell::new(shared.lists.evicted());
+        let goes_on = || {
+            let now = shared.lists.evicted();
+            if evicted.replace(now) != now {
+                // At once, so that other threads do not fill the room.
+                self.follow(shared, pace);
+                // Otherwise a thread that serves would do it.
+                shared.pool.release();
+                rest();
+            }
+            // It may have been raised meanwhile.
+            self.limit.is_falling()
+        };
+        // What the usage has fallen by says little: other threads store.
+        match self.limit.memcg.reclaim_while(part, &goes_on).objects {
+            0 => Round::Stuck,
+            _ => Round::GoesOn,
+        }
+    }
+
+    /// Frees what readers have left.
+    fn settle(&self, shared: &Shared, pace: Option<&Pace<'_>>) {
+        for tenant in self.tenants {
+            tenant.present().table.settle(true);
+        }
+        self.follow(shared, pace);
+    }
+}
+
+/// Evicts until the limits hold as they were asked for, or nothing more can be evicted. Returns whether
+/// readers prevent it. With `pace`, the calling thread rests in between. It ends early once `is_over`
+/// returns true.
+pub fn lower(
+    shared: &Shared,
+    falling: &[Falling<'_>],
+    pace: Option<&Pace<'_>>,
+    is_over: impl Fn() -> bool,
+) -> bool {
+    let over = || -> u64 {
+        let over = falling.iter().map(|one| one.limit.over(&shared.config));
+        over.sum()
+    };
+    loop {
+        let before = over();
+        let rounds: Vec<_> = falling.iter().map(|one| one.evict(shared, pace)).collect();
+        shared.pool.wait_until_left();
+        falling.iter().for_each(|one| one.settle(shared, pace));
+        shared.pool.release();
+        shared.pool.drain_much();
+        pace.into_iter().for_each(Pace::rest);
+        let after = over();
+        let goes_on = rounds.contains(&Round::GoesOn) || after < before;
+        if after == 0 || !goes_on || is_over() {
+            return rounds.contains(&Round::Waits);
+        }
+    }
+}
