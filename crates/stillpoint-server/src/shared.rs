@@ -5,6 +5,7 @@ use crate::{
     lock::lock,
     log::Log,
     net::tls::Certificate,
+    session::Card,
     space::Directory,
     store::{ManualClock, Store},
     watch::Watchers,
@@ -16,7 +17,7 @@ use std::{
     os::unix::fs::MetadataExt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -36,29 +37,6 @@ pub(crate) struct ThreadCounts {
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }
-
-/// What `stats conns` says of a connection or a listener.
-#[derive(Debug)]
-pub(crate) struct Card {
-    pub(crate) peer: String,
-    pub(crate) local: String,
-    pub(crate) transport: &'static str,
-    /// The tenant that the client works on, for clients that may ask only about that.
-    pub(crate) tenant: Mutex<Arc<str>>,
-    /// An index into [`STATES`].
-    pub(crate) state: AtomicU8,
-    /// The store's clock at the last command.
-    pub(crate) last: AtomicU32,
-}
-
-/// What a connection may be doing, in memcached's words.
-pub(crate) const STATES: [&str; 5] = [
-    "conn_listening",
-    "conn_read",
-    "conn_nread",
-    "conn_parse_cmd",
-    "conn_mwrite",
-];
 
 /// Counters that any thread may write, each rarely.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use crate::{
     config::{Address, Listener},
     lock::lock,
     places::{OVER, Place, enter, may_enter},
-    session::Access,
-    shared::{Card, Shared},
+    session::{Access, Card},
+    shared::Shared,
 };
 use rustix::{
     event::{

@@ -14,8 +14,8 @@ use crate::{
     lock::lock,
     output::{ANSWER, Output},
     places::Place,
-    session::{Access, Close, Session},
-    shared::{Card, Shared},
+    session::{Access, Card, Close, Session},
+    shared::Shared,
     space::Directory,
     watch,
 };

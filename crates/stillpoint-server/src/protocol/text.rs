@@ -465,10 +465,7 @@ pub fn keys(input: &[u8]) -> Token<'_> {
     let rest = &input[spaces..];
     // One more than a key, and the end of a line.
     let window = &rest[..rest.len().min(super::MAX_KEY + 2)];
-    let Some(len) = window
-        .iter()
-        .position(|&byte| byte == b' ' || byte == b'\n')
-    else {
+    let Some(len) = memchr::memchr2(b' ', b'\n', window) else {
         return if window.len() == super::MAX_KEY + 2 {
             Token::TooLong
         } else {

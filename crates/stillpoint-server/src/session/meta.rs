@@ -67,11 +67,7 @@ impl Session {
                 deadline,
             };
             let show = |item: &Item<'_>| show(request, item, &about, now, out);
-            let found = if request.untouched {
-                space.tenant.peek(key, show)
-            } else {
-                space.tenant.get(key, show)
-            };
+            let found = space.tenant.look(key, !request.untouched, show);
             if let Some(Shown::NoRoom(len)) = found
                 && super::reserve_copy(len, cx)
             {

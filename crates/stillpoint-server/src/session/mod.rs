@@ -7,6 +7,7 @@
 //! | `text` | the commands of a line, and retrieval |
 //! | `meta` | meta commands |
 //! | `binary` | the binary protocol |
+//! | `card` | what is told of a session to other threads |
 //! | `login` | authentication |
 //! | `follow` | changes of a session when tenants or users change |
 //! | `operator` | `watch`, dumps, tenants, limits |
@@ -14,6 +15,7 @@
 
 mod binary;
 mod body;
+mod card;
 mod follow;
 mod login;
 mod meta;
@@ -25,14 +27,15 @@ use crate::{
     config::Binding,
     output::{NoRoom, Output},
     places::Place,
-    protocol::{self, expiry, text::Token},
-    shared::{Card, Shared},
+    protocol::{self, expiry},
+    shared::Shared,
     space::{Count, Directory, Space},
     store::{Cursor, work_done},
     users::User,
     watch::{self, Watch, Watcher},
 };
 use body::Body;
+pub(crate) use card::Card;
 use std::sync::{Arc, atomic::Ordering};
 
 /// The thread's state that a session needs to execute requests in a turn.
@@ -344,7 +347,56 @@ impl Session {
             if rest.is_empty() && !self.has_more() {
                 break;
             }
-            let step = self.step(rest, cx);
+            let step = match &mut self.state {
+                State::Request if self.binding == Binding::Ascii && self.access.known.is_some() => {
+                    match protocol::text::retrieval(rest) {
+                        Some(head) => {
+                            self.begin(cx);
+                            self.state = State::Keys(text::Keys::new(head, cx.out.mark()));
+                            Step::Consumed(head.len)
+                        }
+                        None => self.line(rest, cx),
+                    }
+                }
+                State::Request => self.request(rest, cx),
+                State::Keys(_) => self.keys(rest, cx),
+                State::Body(body) => {
+                    let used = body.fill(rest);
+                    if body.is_over()
+                        && let State::Body(body) = std::mem::take(&mut self.state)
+                    {
+                        self.stored(*body, cx);
+                    }
+                    Step::Consumed(used)
+                }
+                State::Skip(left) => {
+                    let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left -= used as u64;
+                    if *left == 0 {
+                        self.state = State::Request;
+                    }
+                    Step::Consumed(used)
+                }
+                State::SkipLine => match rest.iter().position(|&byte| byte == b'\n') {
+                    Some(end) => {
+                        self.state = State::Request;
+                        Step::Consumed(end + 1)
+                    }
+                    None => Step::Consumed(rest.len()),
+                },
+                &mut State::Login(len) if rest.len() < len => Step::Partial,
+                &mut State::Login(len) => {
+                    self.state = State::Request;
+                    self.login(&rest[..len], cx);
+                    Step::Consumed(len)
+                }
+                State::Dump { .. } => {
+                    self.dump(cx);
+                    Step::Consumed(0)
+                }
+                // A watcher has nothing more to say.
+                State::Watch(_) => Step::Consumed(rest.len()),
+            };
             cx.work.spend();
             match step {
                 Step::Consumed(bytes) => at += bytes,
@@ -354,53 +406,7 @@ impl Session {
         at
     }
 
-    #[inline]
-    fn step(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
-        match &mut self.state {
-            State::Request => self.request(rest, cx),
-            State::Keys(_) => self.keys(rest, cx),
-            State::Body(body) => {
-                let used = body.fill(rest);
-                if body.is_over()
-                    && let State::Body(body) = std::mem::take(&mut self.state)
-                {
-                    self.stored(*body, cx);
-                }
-                Step::Consumed(used)
-            }
-            State::Skip(left) => {
-                let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                *left -= used as u64;
-                if *left == 0 {
-                    self.state = State::Request;
-                }
-                Step::Consumed(used)
-            }
-            State::SkipLine => match rest.iter().position(|&byte| byte == b'\n') {
-                Some(end) => {
-                    self.state = State::Request;
-                    Step::Consumed(end + 1)
-                }
-                None => Step::Consumed(rest.len()),
-            },
-            State::Login(len) => {
-                let len = *len;
-                if rest.len() < len {
-                    return Step::Partial;
-                }
-                self.state = State::Request;
-                self.login(&rest[..len], cx);
-                Step::Consumed(len)
-            }
-            State::Dump { .. } => {
-                self.dump(cx);
-                Step::Consumed(0)
-            }
-            // A watcher has nothing more to say.
-            State::Watch(_) => Step::Consumed(rest.len()),
-        }
-    }
-
+    /// Executes a request that is no retrieval of the text protocol by a client that is known.
     fn request(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
         if self.binding == Binding::Auto {
             let binary = rest[0] == protocol::binary::REQUEST;
@@ -418,13 +424,15 @@ impl Session {
         if self.binding == Binding::Binary {
             return self.binary(rest, cx);
         }
-        if self.access.known.is_some()
-            && let Some(head) = protocol::text::retrieval(rest)
-        {
-            self.begin(cx);
-            self.state = State::Keys(text::Keys::new(head, cx.out.mark()));
-            return Step::Consumed(head.len);
+        // It may be a retrieval.
+        if self.access.known.is_some() {
+            return Step::Consumed(0);
         }
+        self.line(rest, cx)
+    }
+
+    /// Executes a line, of which the end may be missing.
+    fn line(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
         let window = &rest[..rest.len().min(protocol::MAX_LINE)];
         let Some(end) = memchr::memchr(b'\n', window) else {
             if window.len() == protocol::MAX_LINE {
@@ -436,7 +444,7 @@ impl Session {
         let line = window[..end].strip_suffix(b"\r").unwrap_or(&window[..end]);
         self.begin(cx);
         if self.access.known.is_some() {
-            let used = self.line(line, &rest[end + 1..], cx);
+            let used = self.execute(line, &rest[end + 1..], cx);
             Step::Consumed(end + 1 + used)
         } else {
             self.ask(line, cx);
@@ -490,9 +498,6 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
 fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
     len <= cx.shared.buffer_limit() && cx.out.reserve_copy(len)
 }
-
-/// A word of a line of keys.
-type Word<'a> = Token<'a>;
 
 #[cfg(test)]
 mod tests;

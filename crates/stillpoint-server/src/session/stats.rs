@@ -1,11 +1,15 @@
 //! `stats`: names and values, which the text and the binary protocol write in their formats.
 
-use super::{Context, Session, operator};
+use super::{
+    Context, Session,
+    card::{Card, STATES},
+    operator,
+};
 use crate::{
     config::{Address, ClientCertificates},
     lock::lock,
     protocol::{escape, number},
-    shared::{Card, STATES, Shown},
+    shared::Shown,
     space::{Count, Space},
     store::{Cursor, Limits, TenantStatistics},
 };

@@ -1,11 +1,11 @@
 //! The commands of the text protocol.
 
-use super::{Close, Context, Session, State, Step, Word, body::Then};
+use super::{Close, Context, Session, State, Step, body::Then};
 use crate::{
     output::{Mark, NoRoom},
     protocol::{
         number,
-        text::{self, Command, Refusal, Retrieval, Storage},
+        text::{self, Command, Refusal, Retrieval, Storage, Token},
     },
     shared::Shared,
     space::{Count, Space},
@@ -61,21 +61,19 @@ impl Session {
             keys.mark = (!keys.any).then(|| cx.out.mark());
         }
         while !cx.out.is_full() && !cx.is_over() {
-            match text::keys(&input[at..]) {
-                Word::Word { word, len } => {
+            let key = match text::keys(&input[at..]) {
+                Token::Word { word, len } => {
                     at += len;
-                    if !self.key(word, &mut keys, cx) {
-                        return Step::Consumed(at);
-                    }
+                    word
                 }
-                Word::End { len } => {
+                Token::End { len } => {
                     self.state = State::Request;
                     // A `gat` may be without keys.
                     let is_whole = keys.any || keys.exptime.is_some();
                     cx.out.line(if is_whole { "END" } else { "ERROR" });
                     return Step::Consumed(at + len);
                 }
-                Word::Partial { spaces } => {
+                Token::Partial { spaces } => {
                     at += spaces;
                     self.state = State::Keys(keys);
                     return if at == 0 {
@@ -84,103 +82,92 @@ impl Session {
                         Step::Consumed(at)
                     };
                 }
-                Word::TooLong => {
-                    self.bad_keys(&mut keys, text::BAD_FORMAT.line, cx);
+                Token::TooLong => return self.bad_keys(keys, text::BAD_FORMAT.line, at, cx),
+            };
+            if keys.needs_time {
+                let Some(exptime) = number::parse_i32(key) else {
+                    return self.bad_keys(keys, "CLIENT_ERROR invalid exptime argument", at, cx);
+                };
+                keys.needs_time = false;
+                keys.exptime = Some(cx.deadline(exptime.into()));
+                continue;
+            }
+            keys.any = true;
+            match cx.out.reserve_for_key() {
+                Ok(()) => {}
+                Err(NoRoom::Memory) => {
+                    self.close = Some(Close::Memory);
                     return Step::Consumed(at);
                 }
+                Err(NoRoom::Limit) => {
+                    cx.shared.totals.no_room.fetch_add(1, Ordering::Relaxed);
+                    return self.bad_keys(keys, NO_MEMORY, at, cx);
+                }
+            }
+            let directory = cx.directory;
+            let space = directory.route(&self.access.home, key);
+            let mark = cx.out.mark();
+            let found = loop {
+                let out = &mut *cx.out;
+                let show = |item: &Item<'_>| {
+                    let len = item.value().len();
+                    let Some(held) = out.hold(item) else {
+                        return (false, len);
+                    };
+                    out.bytes.extend_from_slice(b"VALUE ");
+                    out.bytes.extend_from_slice(key);
+                    out.bytes.push(b' ');
+                    number::push_u64(&mut out.bytes, item.flags().into());
+                    out.bytes.push(b' ');
+                    number::push_u64(&mut out.bytes, len as u64);
+                    if keys.cas {
+                        out.bytes.push(b' ');
+                        number::push_u64(&mut out.bytes, item.cas());
+                    }
+                    out.bytes.extend_from_slice(b"\r\n");
+                    out.push_value(item, held);
+                    out.bytes.extend_from_slice(b"\r\n");
+                    (true, len)
+                };
+                match space.tenant.look(key, true, show) {
+                    Some((false, len)) if super::reserve_copy(len, cx) => {}
+                    found => break found,
+                }
+            };
+            // Set the expiry after building the answer: a time in the past affects later requests only.
+            let refused = match (found, keys.exptime) {
+                (Some((false, _)), _) => Some(NO_MEMORY),
+                (Some(_), Some(exptime)) => refused(&space.tenant.touch(key, exptime)),
+                _ => None,
+            };
+            space.details.get(key, found.is_some());
+            if cx.shared.watchers.want(space, watch::FETCHERS) {
+                self.tell_get(space, key, found.map(|(_, len)| len), cx);
+            }
+            cx.work.spend();
+            cx.count_get(space, found.is_some(), keys.exptime.is_some());
+            if let Some(line) = refused {
+                // Take back at least what was written for this item.
+                cx.out.truncate(mark);
+                return self.bad_keys(keys, line, at, cx);
             }
         }
         self.state = State::Keys(keys);
         Step::Consumed(at)
     }
 
-    /// Answers a word of the line. Returns false if the line is wrong: its rest is skipped.
-    #[inline]
-    fn key(&mut self, word: &[u8], keys: &mut Keys, cx: &mut Context<'_>) -> bool {
-        if keys.needs_time {
-            let Some(exptime) = number::parse_i32(word) else {
-                self.bad_keys(keys, "CLIENT_ERROR invalid exptime argument", cx);
-                return false;
-            };
-            keys.needs_time = false;
-            keys.exptime = Some(cx.deadline(exptime.into()));
-            return true;
-        }
-        keys.any = true;
-        match cx.out.reserve_for_key() {
-            Ok(()) => {}
-            Err(NoRoom::Memory) => {
-                self.close = Some(Close::Memory);
-                return false;
-            }
-            Err(NoRoom::Limit) => {
-                cx.shared.totals.no_room.fetch_add(1, Ordering::Relaxed);
-                self.bad_keys(keys, NO_MEMORY, cx);
-                return false;
-            }
-        }
-        let directory = cx.directory;
-        let space = directory.route(&self.access.home, word);
-        let mark = cx.out.mark();
-        let cas = keys.cas;
-        let found = loop {
-            let out = &mut *cx.out;
-            let show = |item: &Item<'_>| {
-                let len = item.value().len();
-                let Some(held) = out.hold(item) else {
-                    return (false, len);
-                };
-                out.bytes.extend_from_slice(b"VALUE ");
-                out.bytes.extend_from_slice(word);
-                out.bytes.push(b' ');
-                number::push_u64(&mut out.bytes, item.flags().into());
-                out.bytes.push(b' ');
-                number::push_u64(&mut out.bytes, len as u64);
-                if cas {
-                    out.bytes.push(b' ');
-                    number::push_u64(&mut out.bytes, item.cas());
-                }
-                out.bytes.extend_from_slice(b"\r\n");
-                out.push_value(item, held);
-                out.bytes.extend_from_slice(b"\r\n");
-                (true, len)
-            };
-            match space.tenant.get(word, show) {
-                Some((false, len)) if super::reserve_copy(len, cx) => {}
-                found => break found,
-            }
-        };
-        // Set the expiry after building the answer: a time in the past affects later requests only.
-        let refused = match (found, keys.exptime) {
-            (Some((false, _)), _) => Some(NO_MEMORY),
-            (Some(_), Some(exptime)) => refused(&space.tenant.touch(word, exptime)),
-            _ => None,
-        };
-        space.details.get(word, found.is_some());
-        if cx.shared.watchers.want(space, watch::FETCHERS) {
-            self.tell_get(space, word, found.map(|(_, len)| len), cx);
-        }
-        cx.work.spend();
-        cx.count_get(space, found.is_some(), keys.exptime.is_some());
-        if let Some(line) = refused {
-            // Take back at least what was written for this item.
-            cx.out.truncate(mark);
-            self.bad_keys(keys, line, cx);
-            return false;
-        }
-        true
-    }
-
-    fn bad_keys(&mut self, keys: &mut Keys, line: &str, cx: &mut Context<'_>) {
-        if let Some(mark) = keys.mark.take() {
+    /// Answers a line of keys that is wrong, or for which there is no room. Its rest is skipped.
+    fn bad_keys(&mut self, keys: Keys, line: &str, at: usize, cx: &mut Context<'_>) -> Step {
+        if let Some(mark) = keys.mark {
             cx.out.truncate(mark);
         }
         cx.out.line(line);
         self.state = State::SkipLine;
+        Step::Consumed(at)
     }
 
     /// Executes a line. Returns how many bytes of `behind`, the input after it, were consumed.
-    pub(super) fn line(&mut self, line: &[u8], behind: &[u8], cx: &mut Context<'_>) -> usize {
+    pub(super) fn execute(&mut self, line: &[u8], behind: &[u8], cx: &mut Context<'_>) -> usize {
         if cx.shared.log.level() > 1 {
             let shown = String::from_utf8_lossy(&line[..line.len().min(300)]);
             cx.shared
@@ -302,7 +289,7 @@ impl Session {
             }
             Command::Operator(which, words) => self.operate(which, &words, cx),
             Command::Http => self.close = Some(Close::Error),
-            // `line` has taken these.
+            // `execute` has taken these.
             Command::Store(_) | Command::Meta(_) => {}
         }
     }

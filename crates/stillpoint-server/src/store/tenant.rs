@@ -115,14 +115,25 @@ impl Tenant {
         self.look(key, false, f)
     }
 
+    /// [`Tenant::get`] if `mark`, and otherwise [`Tenant::peek`].
     #[inline]
-    fn look<R>(&self, key: &[u8], mark: bool, f: impl FnOnce(&Item<'_>) -> R) -> Option<R> {
+    pub(crate) fn look<R>(
+        &self,
+        key: &[u8],
+        mark: bool,
+        f: impl FnOnce(&Item<'_>) -> R,
+    ) -> Option<R> {
         let shared = self.state.shared();
         let hash = shared.hash(key);
         let section = read_lock();
         let now = shared.now();
         let space = self.state.space(now, &section);
-        let Some(found) = space.find(hash, key, &section) else {
+        let found = space.table.index.find(hash, &section, |word| {
+            // SAFETY: in the index in this section.
+            let found = unsafe { Found::of(word) };
+            (found.item.key() == key).then_some(found)
+        });
+        let Some(found) = found else {
             if mark {
                 self.state.note_miss(hash, key, now, &section);
             }

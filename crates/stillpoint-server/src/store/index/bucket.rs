@@ -92,6 +92,7 @@ impl Bucket {
     }
 
     /// The line behind this one.
+    #[inline]
     fn follow(&self) -> Option<&Bucket> {
         // Acquire, pairs with `insert`: the line has been made, and its word written.
         let next = Self::next(self.head.load(Ordering::Acquire));
@@ -100,38 +101,17 @@ impl Bucket {
         unsafe { next.as_ref() }
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Bucket> {
+    /// The lines of the bucket. In a section, or with the lock.
+    #[inline]
+    pub fn lines(&self) -> impl Iterator<Item = &Bucket> {
         std::iter::successors(Some(self), |line| line.follow())
     }
 
-    /// The slots of all lines. In a section, or with the lock.
-    pub fn slots(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.lines().flat_map(|line| {
-            line.watch.note_read();
-            &line.slots
-        })
-    }
-
-    /// Calls `probe` with each word of that tag, until it returns an answer. The caller is in a section.
+    /// The slots of this line. In a section, or with the lock.
     #[inline]
-    pub fn find<T>(&self, hash: u64, probe: &mut impl FnMut(Word) -> Option<T>) -> Option<T> {
-        let tag = tag(hash);
-        let mut line = self;
-        loop {
-            line.watch.note_read();
-            for slot in &line.slots {
-                // Acquire, pairs with `put`: the item has been written. And with `clear`: of a slot
-                // that a split has emptied, the depth has been stored.
-                let bits = slot.load(Ordering::Acquire);
-                if Word::tag_of(bits) == tag
-                    && let Some(word) = Word::from_bits(bits)
-                    && let Some(found) = probe(word)
-                {
-                    return Some(found);
-                }
-            }
-            line = line.follow()?;
-        }
+    pub fn slots(&self) -> &[AtomicU64; SLOTS] {
+        self.watch.note_read();
+        &self.slots
     }
 
     /// Returns the depth d: it has the hashes whose low d bits equal those of its number.
@@ -205,7 +185,7 @@ impl<'a> Locked<'a> {
 
     /// All slots.
     pub fn slots(&self) -> impl Iterator<Item = &'a AtomicU64> + use<'a> {
-        self.bucket.slots()
+        self.bucket.lines().flat_map(Bucket::slots)
     }
 
     /// The slot whose word has the hash's tag and suits `is_it`.

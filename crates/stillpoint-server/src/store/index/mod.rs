@@ -33,7 +33,11 @@ pub use bucket::{Locked, NoMemory};
 #[cfg(not(stillpoint_loom))]
 pub use resize::JOINS;
 
-use super::{pool::Pool, rcu::Guard, word::Word};
+use super::{
+    pool::Pool,
+    rcu::Guard,
+    word::{Word, tag},
+};
 use bucket::{Bucket, free_lines};
 use resize::Resize;
 use std::{array, ptr, sync::Arc};
@@ -135,11 +139,21 @@ impl Index {
         _section: &Guard<'_>,
         mut probe: impl FnMut(Word) -> Option<T>,
     ) -> Option<T> {
-        let mut at = self.first_bucket(hash);
+        let (mut at, tag) = (self.first_bucket(hash), tag(hash));
         loop {
             let bucket = self.bucket(at);
-            if let Some(found) = bucket.find(hash, &mut probe) {
-                return Some(found);
+            for line in bucket.lines() {
+                for slot in line.slots() {
+                    // Acquire, pairs with `put`: the item has been written. And with `clear`: of a slot
+                    // that a split has emptied, the depth has been stored.
+                    let bits = slot.load(Ordering::Acquire);
+                    if Word::tag_of(bits) == tag
+                        && let Some(word) = Word::from_bits(bits)
+                        && let Some(found) = probe(word)
+                    {
+                        return Some(found);
+                    }
+                }
             }
             // Behind the slots: if a split or a join has emptied one, this sees its depth.
             at = next_bucket(hash, at, bucket.depth())?;
@@ -184,7 +198,8 @@ impl Index {
                 words.clear();
                 // Acquire, pairs with `put` of a bucket, as in `find`.
                 let load = |slot: &AtomicU64| Word::from_bits(slot.load(Ordering::Acquire));
-                let found = bucket.slots().filter_map(load);
+                let slots = bucket.lines().flat_map(Bucket::slots);
+                let found = slots.filter_map(load);
                 let found = found.map(|word| (word, hash_of(word)));
                 // A split that has stored the depth may not have emptied the slots yet; of a bucket that
                 // was joined since the last call, a part may have come then.
