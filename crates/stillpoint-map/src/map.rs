@@ -97,6 +97,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | papaya: `map.pin()` | the same |
 /// | papaya: `map.pin_owned()` | the same, of a map that was made in a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain): see below |
 /// | papaya: `map.guard()`, and `map.get(&key, &guard)` | [`stillpoint::read_lock`], and `map.with_guard(&guard).get(&key)` |
+/// | papaya: `update(key, ..)`, `compute(key, ..)` | [`update(&key, ..)`](PinnedHashMap::update), [`compute(&key, ..)`](PinnedHashMap::compute): the key is borrowed |
 /// | papaya: `Collector`, `shared_collector` | a [`Domain`](stillpoint::Domain). All maps share the global one, unless you say otherwise |
 /// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
 /// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |

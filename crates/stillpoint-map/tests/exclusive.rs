@@ -230,6 +230,22 @@ fn copies_are_changed_while_the_table_moves() {
     }
 }
 
+/// The callback that moves the table waits for a section: the borrower ends the move.
+#[test]
+fn a_move_is_ended_before_copies_are_changed() {
+    let domain = TraceDomain::new();
+    let mut map: CopyMap<u64, u64> = CopyMap::with_capacity_in(MANY as usize, &domain);
+    map.extend((0..4).map(|key| (key, key)));
+    let section = domain.read_lock();
+    map.pin().shrink_to_fit();
+    assert!(map.pin().capacity() > 40);
+    assert_eq!(map.iter_mut().count(), 4);
+    assert!(map.pin().capacity() < 40, "{}", map.pin().capacity());
+    *map.get_mut(&3).expect("it is there") += 1;
+    assert_eq!(map.pin().get(&3), Some(4));
+    drop(section);
+}
+
 /// A key that the tree's hints say nothing of, so that fences are entries.
 type Opaque = (u64, String);
 
@@ -512,15 +528,11 @@ fn values_are_changed_while_the_table_moves() {
     assert_eq!(map.drain().map(|(key, _)| key % 2).sum::<u64>(), MANY / 4);
 }
 
-/// Of a map with these entries, whose values a tally counts.
-fn tracked(tally: &Tally, entries: u64) -> HashMap<u64, Tracked> {
-    (0..entries).map(|key| (key, tally.value(key))).collect()
-}
-
 #[test]
 fn leaked_iterators_and_guards() {
     let tally = Tally::new();
-    let mut map = tracked(&tally, 200);
+    let mut map = HashMap::new_in(&TraceDomain::new());
+    map.extend((0..200).map(|key| (key, tally.value(key))));
     let mut entries = map.iter_mut();
     assert!(entries.next().is_some());
     forget(entries);
@@ -537,6 +549,7 @@ fn leaked_iterators_and_guards() {
     forget(entries);
     assert!(map.is_empty());
     map.pin().insert(1, tally.value(1));
+    forget(map.pin_owned());
     assert_eq!(map.get_mut(&1).map(|value| value.get()), Some(1));
     drop(map);
     assert_eq!(tally.dropped(), 2);

@@ -1,8 +1,8 @@
 //! The methods of a `CopyMap` that is borrowed mutably.
 //!
 //! No reader is left then, as [`crate::exclusive`] says; and of values readers have copies alone. But the
-//! service thread may be moving entries to another table, which lie in the table itself. So it is first
-//! [settled](CopyMap::settle) that it moves none until the next change of the map, which the borrow excludes.
+//! service thread may be moving entries to another table, which lie in the table itself. So its move
+//! is ended first (`settle`): then it moves none until the next change of the map, which the borrow excludes.
 
 use super::{
     iter::CopyIntoIter,
