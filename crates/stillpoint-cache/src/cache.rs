@@ -503,7 +503,7 @@ where
                 all.entries += tenant.entries() as u64;
             }
             if self.handle.parent.is_none() {
-                self.inner.shared.shrinks.count(&mut all);
+                self.inner.memory.count(&mut all);
             }
             all
         })

@@ -1,6 +1,6 @@
 //! The queues and their lock, which all views of a cache share.
 
-use crate::{memory::Shrinks, node::NEVER, state::State, tenant::Handle};
+use crate::{node::NEVER, state::State, tenant::Handle};
 use crossbeam_utils::CachePadded;
 use std::sync::{
     Arc,
@@ -20,7 +20,6 @@ pub struct Shared {
     /// Time of the next visit by the service thread; [`NEVER`] if none is scheduled or one is under way, or
     /// [`FORGOTTEN`].
     pub visit: AtomicU64,
-    pub shrinks: Shrinks,
     /// Number of times that threads have begun to wait for the lock, or have taken it.
     #[cfg(test)]
     asked: AtomicU64,
@@ -33,7 +32,6 @@ impl Shared {
             state: CachePadded::new(ForkMutex::new(State::new(Arc::clone(&root), max))),
             root,
             visit: AtomicU64::new(NEVER),
-            shrinks: Shrinks::new(),
             #[cfg(test)]
             asked: AtomicU64::new(0),
         }
@@ -79,7 +77,6 @@ impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
         // The thread is gone: the next change asks for another.
         self.visit.store(FORGOTTEN, Ordering::Relaxed);
-        self.shrinks.reset_in_child();
         // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.state.reset_in_child() };
     }

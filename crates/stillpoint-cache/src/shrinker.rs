@@ -1,18 +1,12 @@
 //! Memory pressure: a cache as a shrinker of `stillpoint-lru`.
 
-use crate::{
-    cache::Cache,
-    memory::{SETTLED, resident},
-    service,
-    state::ROOT,
-    visit,
-};
+use crate::{cache::Cache, service, state::ROOT, visit};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
 use stillpoint_lru::{Scope, Shrink};
-use stillpoint_platform::{clock, sync::Ordering};
+use stillpoint_platform::clock;
 
 /// A cache that gives way when memory is short: see [`Cache::shrinker`].
 pub struct Shrinker<K, V, S>(Cache<K, V, S>);
@@ -65,26 +59,21 @@ where
         store.with_guard(&store.read_lock()).shrink_to_fit();
     }
 
-    /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. Afterwards the
-    /// service thread measures how much memory has left the process.
+    /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. The memory of values is
+    /// wanted back meanwhile, and for a while after that.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let memory = &self.inner().memory;
-        let shrinks = &self.inner().shared.shrinks;
-        shrinks.begin(|| resident().unwrap_or(0));
         let before = self.weighted_bytes();
-        // Until it is measured.
-        memory.want_back(true);
+        memory.want_back(clock::now());
         let result = shrink();
         self.trim();
-        let charged = before.saturating_sub(self.weighted_bytes());
-        let asked = asked.unwrap_or(charged);
-        shrinks.asked.fetch_add(asked, Ordering::Relaxed);
-        shrinks.charged.fetch_add(charged, Ordering::Relaxed);
-        let due = clock::now() + SETTLED;
-        shrinks.end(due);
-        if let Some(own) = self.inner().visited.get() {
-            // Without memory for it, or a thread, it is measured with the next one.
-            service::ask(own, due);
+        let evicted = before.saturating_sub(self.weighted_bytes());
+        memory.note_shrink(asked.unwrap_or(evicted), evicted);
+        if let Some(until) = memory.want_back(clock::now())
+            && let Some(own) = self.inner().visited.get()
+        {
+            // Without memory for it, or a thread, the next one ends it.
+            service::ask(own, until);
         }
         result
     }

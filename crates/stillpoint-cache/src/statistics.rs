@@ -58,15 +58,12 @@ pub struct Statistics {
     /// Weight of the [pinned](crate::Cache::pin) entries, in bytes.
     pub pinned_bytes: u64,
     /// Bytes that shrinking was asked to evict: by a lowered limit, by [pressure](crate::Cache::shrinker)
-    /// (the weight of the entries that it evicted), or by the container. This and the two below are counted
-    /// for the whole cache alone.
+    /// (the weight of the entries that it evicted), or by the container. This and the next are counted for the whole
+    /// cache alone. How much of that leaves the process depends on the allocator; of [`Bytes`](crate::Bytes) most
+    /// does.
     pub shrink_asked_bytes: u64,
     /// Weight of the entries that shrinking has evicted, in bytes.
     pub shrink_charged_bytes: u64,
-    /// Decrease of the process's resident memory a quarter of a second after each shrink, in bytes, whatever
-    /// its reason. Values that are no [`Bytes`](crate::Bytes) go back to the allocator, which may keep them:
-    /// here it shows.
-    pub shrink_left_bytes: u64,
 }
 
 /// Upper bound on the stripes beside the first.

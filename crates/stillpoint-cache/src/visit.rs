@@ -138,7 +138,7 @@ where
         again |= self.trim_oversized(BATCHES);
         let compact = self.compact();
         let now = clock::now();
-        let measure = inner.memory.measure(&inner.shared.shrinks, now);
+        let settle = inner.memory.settle(now);
         self.with_state(|state| {
             let due = match inner.clock {
                 Clock::Monotonic => state.next_due(),
@@ -149,7 +149,7 @@ where
                 .into_iter()
                 .chain(looks)
                 .chain(compact)
-                .chain(measure)
+                .chain(settle)
                 .min();
             let next = if again { Some(now) } else { next };
             if let Some(next) = next {
