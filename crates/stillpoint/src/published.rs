@@ -5,7 +5,7 @@
 pub(crate) use crate::platform::stats::{Tap, Words};
 
 use crate::{
-    histogram::BUCKETS,
+    histogram::{BUCKETS, TIMES_WORDS},
     platform::stats::layout::{Field, Kind},
 };
 
@@ -32,9 +32,6 @@ pub(crate) const WAIT_TIMES: usize = GRACE_PERIOD_TIMES + TIMES_WORDS;
 pub(crate) const CALLBACK_TIMES: usize = WAIT_TIMES + TIMES_WORDS;
 pub(crate) const RECLAIM_TIMES: usize = CALLBACK_TIMES + TIMES_WORDS;
 pub(crate) const STALL: usize = RECLAIM_TIMES + TIMES_WORDS;
-
-/// The words of a histogram: the sum, then the buckets.
-pub(crate) const TIMES_WORDS: usize = 1 + BUCKETS;
 
 /// A domain.
 pub(crate) static DOMAIN: Kind = Kind {

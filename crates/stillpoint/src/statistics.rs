@@ -96,7 +96,7 @@ impl Statistics {
             bytes_pending: waiting.bytes,
             pages: waiting.pages,
             callbacks_pending: engine.callbacks_pending(),
-            futures_pending: engine.futures_pending(),
+            futures_pending: engine.futures.len(),
             objects_freed: counts.freed + waiting.freed,
             callbacks_invoked: engine.callbacks_invoked(),
             grace_periods: engine.grace_periods(),

@@ -31,10 +31,10 @@ fn new_token() -> Token {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! thread_constant {
-    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+    ($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty = $value:expr;) => {
         ::std::thread_local! {
             $(#[$attribute])*
-            static $name: $type = const { $value };
+            $visible static $name: $type = const { $value };
         }
     };
 }

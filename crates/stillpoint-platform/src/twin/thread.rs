@@ -19,10 +19,10 @@ impl Token {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! thread_constant {
-    ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
+    ($(#[$attribute:meta])* $visible:vis static $name:ident: $type:ty = $value:expr;) => {
         $crate::model::thread_local! {
             $(#[$attribute])*
-            static $name: $type = $value;
+            $visible static $name: $type = $value;
         }
     };
 }

@@ -6,13 +6,12 @@
 //! most. A barrier makes a batch of all before it, which is due at once, and stays so whatever the
 //! delay is set to meanwhile.
 
-use super::callback::CallbackHead;
 use crate::platform::{
     clock::{self, Nanos},
     environment,
     sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock},
 };
-use std::{ptr, time::Duration};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Delay {
@@ -23,25 +22,22 @@ pub(super) struct Delay {
 
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// The last callback of the batch; null while there is no batch. Compared, never followed.
-    last: *const CallbackHead,
+    /// The address of the last callback of the batch; 0 while there is no batch.
+    last: usize,
     /// `None`: it is due.
     since: Option<Nanos>,
 }
 
-// SAFETY: the pointer is compared, never followed.
-unsafe impl Send for Batch {}
-
 impl Batch {
     pub(super) const NONE: Self = Self {
-        last: ptr::null(),
+        last: 0,
         since: None,
     };
 
-    /// The first of the queue has been let go. Under the queue's lock.
+    /// Notes that the first of the queue, whose address is `head`, has left it. Under the queue's lock.
     #[inline]
-    pub(super) fn let_go(&mut self, head: *const CallbackHead) {
-        if ptr::eq(self.last, head) {
+    pub(super) fn let_go(&mut self, head: usize) {
+        if self.last == head {
             *self = Self::NONE;
         }
     }
@@ -78,7 +74,7 @@ impl Delay {
     /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go.
     /// Under the queue's lock.
     #[inline]
-    pub(super) fn until(&self, batch: &mut Batch, last: *const CallbackHead) -> Option<Nanos> {
+    pub(super) fn until(&self, batch: &mut Batch, last: usize) -> Option<Nanos> {
         let delay = self.nanos.load(Ordering::Relaxed);
         if delay == 0 {
             None
@@ -88,9 +84,9 @@ impl Delay {
     }
 
     #[cold]
-    fn until_slow(batch: &mut Batch, last: *const CallbackHead, delay: Nanos) -> Option<Nanos> {
+    fn until_slow(batch: &mut Batch, last: usize, delay: Nanos) -> Option<Nanos> {
         let now = clock::now();
-        if batch.last.is_null() {
+        if batch.last == 0 {
             *batch = Batch {
                 last,
                 since: Some(now),
@@ -102,62 +98,62 @@ impl Delay {
 
     /// All of the queue is due, up to its present last, also where there is no delay yet. Under the
     /// queue's lock.
-    pub(super) fn hurry(&self, last: *const CallbackHead) {
+    pub(super) fn hurry(&self, last: usize) {
         *lock(&self.batch) = Batch { last, since: None };
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CallbackHead, Delay, Duration, Nanos};
+    use super::{Delay, Duration, Nanos};
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    fn until(delay: &Delay, last: &CallbackHead) -> Option<Nanos> {
+    fn until(delay: &Delay, last: usize) -> Option<Nanos> {
         delay.until(&mut delay.batch(), last)
     }
 
     #[test]
     fn a_batch_is_what_waits_when_it_is_looked_at() {
-        let (delay, heads) = (Delay::new(), [const { CallbackHead::new() }; 3]);
+        let (delay, heads) = (Delay::new(), [1, 2, 3]);
         let let_go = |head| delay.batch().let_go(head);
-        assert!(until(&delay, &heads[0]).is_none());
+        assert!(until(&delay, heads[0]).is_none());
         delay.set(LONG);
-        let first = until(&delay, &heads[0]);
+        let first = until(&delay, heads[0]);
         assert!(first.is_some());
         assert_eq!(
-            until(&delay, &heads[1]),
+            until(&delay, heads[1]),
             first,
             "those behind are another batch"
         );
-        delay.hurry(&heads[1]);
-        assert!(until(&delay, &heads[2]).is_none());
-        let_go(&heads[0]);
-        assert!(until(&delay, &heads[2]).is_none());
-        let_go(&heads[1]);
+        delay.hurry(heads[1]);
+        assert!(until(&delay, heads[2]).is_none());
+        let_go(heads[0]);
+        assert!(until(&delay, heads[2]).is_none());
+        let_go(heads[1]);
         assert!(
-            until(&delay, &heads[2]).is_some(),
+            until(&delay, heads[2]).is_some(),
             "it came behind the barrier"
         );
         delay.set(Duration::ZERO);
-        assert!(until(&delay, &heads[2]).is_none());
+        assert!(until(&delay, heads[2]).is_none());
         delay.set(LONG);
-        let_go(&heads[2]);
+        let_go(heads[2]);
         assert!(
-            until(&delay, &heads[2]).is_some(),
+            until(&delay, heads[2]).is_some(),
             "of the batch of before nothing is left"
         );
     }
 
     #[test]
     fn what_a_barrier_waits_for_is_due_also_with_a_delay_of_later() {
-        let (delay, heads) = (Delay::new(), [const { CallbackHead::new() }; 2]);
-        delay.hurry(&heads[0]);
+        let (delay, heads) = (Delay::new(), [1, 2]);
+        delay.hurry(heads[0]);
         delay.set(LONG);
-        assert!(until(&delay, &heads[1]).is_none());
+        assert!(until(&delay, heads[1]).is_none());
         delay.set(2 * LONG);
-        assert!(until(&delay, &heads[1]).is_none());
-        delay.batch().let_go(&heads[0]);
-        assert!(until(&delay, &heads[1]).is_some());
+        assert!(until(&delay, heads[1]).is_none());
+        delay.batch().let_go(heads[0]);
+        assert!(until(&delay, heads[1]).is_some());
     }
 }

@@ -22,18 +22,23 @@
 
 use super::{
     barrier_mode::BarrierMode,
+    callback::Callbacks,
     flavour::Flavour,
     policy::Policy,
     record::Record,
     registry::Registry,
     report::{Holdout, Title},
     seq::{self, Cookie, Seq, Sequence},
+    server::Service,
     shared::Shared,
+    stalls::Stalls,
+    wakers::Futures,
 };
 use crate::{
     histogram::Histogram,
     platform::{
         barrier,
+        event::EventCount,
         sync::{Arc, AtomicPtr, AtomicU64, Ordering},
         thread::Token,
     },
@@ -43,19 +48,13 @@ use crate::{
     },
     trace,
 };
-use callbacks::Callbacks;
-use coalesce::BarrierQueue;
-use service::Service;
-use stall::Stalls;
 use std::{marker::PhantomData, mem, ptr};
-use wakers::Futures;
 
-pub(super) mod callbacks;
-pub(super) mod coalesce;
+mod callbacks;
+mod coalesce;
 pub(super) mod service;
-pub(super) mod stall;
+mod stall;
 pub(super) mod wait;
-pub(super) mod wakers;
 
 /// The result of one attempt to advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +77,7 @@ pub(crate) struct Engine<P> {
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
-    pub(super) futures: Futures,
+    pub(crate) futures: Futures,
     pub(super) service: Service,
     /// Into the statistics page.
     pub(super) tap: Tap,
@@ -97,6 +96,28 @@ pub(super) struct Hot {
     /// The newest grace period requested by `start_poll`. The service thread must complete it even
     /// if it is never polled.
     promised: AtomicU64,
+}
+
+/// The heavy barriers of waiters, and who waits for them: see `engine/coalesce.rs`.
+#[derive(Debug)]
+pub(super) struct BarrierQueue {
+    pub(super) generation: AtomicU64,
+    /// The followers of an even barrier, and of an odd one.
+    pub(super) followers: [EventCount; 2],
+}
+
+impl BarrierQueue {
+    fn new() -> Self {
+        Self {
+            generation: AtomicU64::new(0),
+            followers: [EventCount::new(), EventCount::new()],
+        }
+    }
+
+    /// Returns the followers of the barrier of `generation`.
+    fn on(&self, generation: u64) -> &EventCount {
+        &self.followers[(generation / 2 % 2) as usize]
+    }
 }
 
 impl<P: Policy> Engine<P> {
@@ -482,7 +503,9 @@ impl<P: Policy> Engine<P> {
 
     /// Panics of user code that the engine has called.
     pub(crate) fn panics(&self) -> u64 {
-        self.callbacks_panicked() + self.wakers_panicked() + self.stall_handlers_panicked()
+        self.callbacks_panicked()
+            + self.futures.panicked.load(Ordering::Relaxed)
+            + self.stall_handlers_panicked()
     }
 
     /// Copies into the statistics page what an ended grace period has changed.

@@ -6,21 +6,17 @@
 //! engine except that of the passes, which knows its owner.
 
 use super::{
-    callback::Queue,
+    callback::{Callbacks, Queue, Waiting},
     delay::Batch,
-    engine::{
-        Engine,
-        callbacks::{Callbacks, Waiting},
-        coalesce::BarrierQueue,
-        service::{Server, Service, State, serves},
-        stall::{Stalls, Waiters},
-        wakers::{Futures, Heap},
-    },
+    engine::{BarrierQueue, Engine},
     entry::Entry,
     flavour::Flavour,
     policy::Policy,
     record::Record,
     registry::{FreeList, Registry},
+    server::{Server, Service, State, serves},
+    stalls::{Stalls, Waiters},
+    wakers::{Futures, Heap},
 };
 use crate::platform::{
     event::EventCount,

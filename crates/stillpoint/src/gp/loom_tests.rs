@@ -1,5 +1,5 @@
-//! One model-checked test for each pair of orderings in `engine.rs`, `callbacks.rs` and
-//! `service.rs`.
+//! One model-checked test for each pair of orderings in `engine.rs` and its folder, `callback.rs` and
+//! `server.rs`.
 //!
 //! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is
 //! ordered is an error that loom reports. Time stands still in the model, so a waiter that is never
@@ -12,13 +12,13 @@
 use super::{
     barrier_mode::BarrierMode,
     callback::boxed,
-    engine::service::Served,
     engine::wait::{Haste, Waited},
     engine::{Engine, Progress},
     flavour::Flavour,
     policy::{Policy, Sound},
     record::Record,
     seq::{Cookie, STEP, Seq, Sequence},
+    server::Served,
     work::{Outlook, Work},
 };
 use crate::platform::{
@@ -31,6 +31,7 @@ use std::ptr;
 mod litmus_tests;
 mod outermost_tests;
 mod owned_tests;
+mod service_tests;
 mod wakers_tests;
 
 /// Just below the wrap, so that the first grace period of every model crosses it.

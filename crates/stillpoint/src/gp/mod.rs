@@ -11,16 +11,15 @@
 //! | `shared` | what an engine shares with its readers' records |
 //! | `engine` | starting, fencing, scanning, publishing |
 //! | `engine/coalesce` | one barrier for many that wait |
-//! | `engine/wait` | spinning and sleeping until a grace period has ended |
-//! | `engine/callbacks`; `callback`, `delay`, `stack` | functions that run after one; their queue, how long they are kept before |
-//! | `engine/wakers` | tasks that wait for one, or for callbacks |
-//! | `engine/service`; `work` | the thread for what no caller does; what it does for the modules above |
-//! | `engine/stall`; `report` | grace periods that do not end; what is told of them |
+//! | `engine/wait`; `wakers` | threads and tasks that wait for one; the tasks to wake |
+//! | `engine/callbacks`; `callback`, `delay`, `queue_times`, `stack` | functions that run after one; their queue, and how long they are kept |
+//! | `engine/service`; `server`, `pool`, `work` | the thread for what no caller does: its rounds; its state, and how it ends; threads that domains share |
+//! | `engine/stall`; `stalls`, `report` | grace periods that do not end; what is timed, and what is told of them |
 //! | `fork` | all of this in the child of a fork |
 //! | `policy` | what tests may leave out to see themselves fail |
 //!
-//! There is no circle of imports, but between the engine and its own parts, which are below it
-//! (`tests/imports.rs`).
+//! There is no circle of imports (`tests/imports.rs`): the parts of an engine are below it, and the
+//! files of its folder, which have its methods, above.
 //! The module knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
 mod barrier_mode;
@@ -33,15 +32,19 @@ mod flavour;
 mod fork;
 mod owners;
 pub(crate) mod policy;
+pub(crate) mod pool;
 mod queue_times;
 mod record;
 mod record_cache;
 mod registry;
 mod report;
 mod seq;
+mod server;
 mod shared;
 mod stack;
+mod stalls;
 mod timing;
+mod wakers;
 mod work;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
@@ -57,16 +60,11 @@ pub(crate) use callback::Callback;
 pub use callback::CallbackHead;
 pub(crate) use engine::{
     Engine, Progress,
-    service::{
-        End, Pace, Round, Served, Server,
-        pool::{self, Member},
-    },
-    stall::{Listed, Unreclaimed},
     wait::{Haste, Waited},
-    wakers::{Awaited, Place},
 };
 pub use flavour::Flavour;
 pub(crate) use policy::Policy;
+pub(crate) use pool::Member;
 pub(crate) use record::Record;
 pub(crate) use record_cache::RecordCache;
 pub use report::{AcrossAwait, Holdout, StallReport, Stalled, ThreadName};
@@ -74,4 +72,7 @@ pub use seq::Cookie;
 #[cfg(not(stillpoint_loom))]
 pub(crate) use seq::global::GLOBALS;
 pub(crate) use seq::{Seq, Sequence};
+pub(crate) use server::{End, Pace, Round, Served, Server};
+pub(crate) use stalls::{Listed, Unreclaimed};
+pub(crate) use wakers::{Awaited, Place};
 pub(crate) use work::{Outlook, Work, WouldDeadlock};

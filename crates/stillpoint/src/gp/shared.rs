@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub(super) waiters: EventCount,
     /// The event of the service thread, unless the pool makes the rounds.
     service: EventCount,
-    /// The pool's event, if it does (`engine/service/pool.rs`).
+    /// The pool's event, if it does (`pool.rs`).
     pool: OnceLock<&'static EventCount>,
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,

@@ -12,7 +12,6 @@
 
 use super::{
     barrier_mode::BarrierMode,
-    engine::service::{End, Served},
     engine::wait::{Haste, Waited},
     engine::{Engine, Progress},
     flavour::Flavour,
@@ -20,6 +19,7 @@ use super::{
     record::Record,
     record_cache::RecordCache,
     seq::{STEP, Seq, Sequence},
+    server::{End, Served},
     work::{Outlook, Work},
 };
 use crate::platform::{

@@ -6,7 +6,7 @@
 //! the newest counts, as they do for one grace period.
 //!
 //! Where a reader holds grace periods up for longer than a moment, the waiters look at the clock
-//! anyway (`engine/stall/watch.rs`). All of those are timed, from the first look of a waiter, so a rare
+//! anyway (`stalls.rs`). All of those are timed, from the first look of a waiter, so a rare
 //! long one is never missed.
 
 use crate::{

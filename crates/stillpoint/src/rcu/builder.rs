@@ -1,6 +1,6 @@
 //! Domains with a name, and with settings from the start.
 
-use super::{Core, Domain};
+use super::{core::Core, domain::Domain};
 use crate::gp::{BarrierMode, Cookie, StallReport};
 use std::{fmt, time::Duration};
 
@@ -29,6 +29,18 @@ pub struct DomainBuilder {
     callback_delay: Option<Duration>,
     stall_timeout: Option<Duration>,
     on_stall: Option<Handler>,
+}
+
+impl Domain {
+    /// Makes a domain with a name, or with settings from the start.
+    ///
+    /// ```
+    /// let routes = stillpoint::Domain::builder().name("routes").build();
+    /// assert_eq!(routes.name(), Some("routes"));
+    /// ```
+    pub fn builder() -> DomainBuilder {
+        DomainBuilder::default()
+    }
 }
 
 impl DomainBuilder {

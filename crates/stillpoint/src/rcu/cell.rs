@@ -6,8 +6,13 @@
 //! acquire load costs the same or one cycle more.) The store that replaces a value is also what
 //! unlinks it; it comes before W1 in the program order of the thread that retires the old value.
 
-use super::{Domain, RCU, Retired, Section, Weigh, core::global_id, domain::Kept, home, thread};
-use crate::kvfree::RetireRequest;
+use super::{
+    core::{RCU, global_id},
+    domain::{Domain, Kept, home},
+    guard::Section,
+    retired::{CopyOut, Retired, Weigher, retire_value},
+    weigh::Weigh,
+};
 use std::{
     convert::Infallible,
     fmt,
@@ -429,12 +434,6 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Rcu<T> {
         self.read(|value| f.debug_tuple("Rcu").field(value).finish())
     }
 }
-
-/// How to clone a value that is not in a box.
-pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
-
-/// How much a value owns beside its own size, in bytes: user code.
-pub(super) type Weigher<T> = fn(&T) -> usize;
 
 /// An [`Rcu`](crate::Rcu) cell that may be empty.
 ///
@@ -940,30 +939,4 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for RcuOption<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.read(|value| f.debug_tuple("RcuOption").field(&value).finish())
     }
-}
-
-/// Retires the value of a cell of `domain`, which is weighed now if it is at all: a cell is one word,
-/// and so cannot remember what its value weighed when it was stored. The answer is counted with the
-/// page; another answer would count for nothing.
-///
-/// # Safety
-///
-/// `value` came out of a box, new readers of `domain` cannot find it, and only this frees it.
-#[inline]
-pub(super) unsafe fn retire_value<T: Send + Sync + 'static>(
-    domain: &Domain,
-    value: NonNull<T>,
-    weigh: Option<Weigher<T>>,
-) {
-    let core = domain.core();
-    let request = match weigh {
-        None => RetireRequest::boxed(value),
-        Some(weigh) => {
-            // SAFETY: only what follows frees it, and readers only read.
-            let value_ref = unsafe { value.as_ref() };
-            RetireRequest::weighed(value, core.weigh(|| weigh(value_ref)))
-        }
-    };
-    // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-    unsafe { thread::retire(core, request) };
 }

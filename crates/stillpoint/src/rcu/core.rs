@@ -5,21 +5,21 @@
 use crate::{
     gp::{
         BarrierMode, Cookie, End, Engine, GLOBALS, Member, Pace, Round, Seq, Sequence, Served,
-        Server, StallReport, Unreclaimed, pool,
+        Server, StallReport, Unreclaimed, policy::Sound, pool,
     },
     kvfree::{Heap, Policy},
     platform::{
         fork::AtForkHandle,
         refused,
         stats::{self, Block, Subject},
-        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
     published::DOMAIN,
     statistics::Statistics,
 };
 use std::{
-    fmt, io,
+    fmt, io, ptr,
     sync::{OnceLock, Weak, atomic::fence},
     time::Duration,
 };
@@ -221,7 +221,7 @@ impl<P: Policy> Inner<P> {
                 break;
             }
         }
-        self.parts.engine().wake_all_futures();
+        self.parts.engine().futures.wake_all(self.id);
         // SeqCst, pairs with `publish`: we find the block, or it finds the domain closed.
         fence(Ordering::SeqCst);
         self.end_block();
@@ -242,6 +242,43 @@ pub(crate) const TRACE: usize = 1;
 /// Returns the number of a global domain.
 pub(super) const fn global_id(global: usize) -> u64 {
     global as u64 + 1
+}
+
+/// The global domains, null until they are used.
+static GLOBAL_CORES: [AtomicPtr<Core<Sound>>; GLOBALS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
+
+/// Returns the core of a global domain, which is made on first use.
+#[inline]
+pub(super) fn global_core<const GLOBAL: usize>() -> &'static Core<Sound> {
+    // Acquire, pairs with `make_global`: the domain that is found is complete.
+    // SAFETY: null, or what `make_global` has put there for ever.
+    unsafe { GLOBAL_CORES[GLOBAL].load(Ordering::Acquire).as_ref() }
+        .unwrap_or_else(|| make_global(GLOBAL))
+}
+
+/// Two threads may both make one; the slower drops its own. Neither waits for the other, which a
+/// fork may have removed.
+#[cold]
+fn make_global(global: usize) -> &'static Core<Sound> {
+    let made = Box::into_raw(Box::new(Core::global(global)));
+    // Release, pairs with `global_core`: the domain is complete before it is found. Acquire: so
+    // is the faster thread's.
+    match GLOBAL_CORES[global].compare_exchange(
+        ptr::null_mut(),
+        made,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
+        // SAFETY: leaked.
+        Ok(_) => unsafe { &*made },
+        Err(faster) => {
+            // SAFETY: it came out of a box just now and was never published.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: the faster thread leaked it.
+            unsafe { &*faster }
+        }
+    }
 }
 
 fn next_id() -> u64 {
@@ -297,8 +334,8 @@ impl<P: Policy> Core<P> {
         self.inner.parts.engine()
     }
 
-    /// One of the global domains.
-    pub(super) fn global(global: usize) -> Self {
+    /// Makes one of the global domains.
+    fn global(global: usize) -> Self {
         Self {
             inner: Inner::new(
                 global_id(global),
@@ -394,7 +431,6 @@ impl<P: Policy> Eq for Core<P> {}
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::gp::policy::Sound;
     use std::{
         sync::{atomic::AtomicBool as StdBool, mpsc::channel},
         thread,

@@ -1,12 +1,22 @@
 //! Domains: readers, grace periods and deferred frees that are separate from those of other
 //! domains.
 
-use super::{Core, DomainBuilder, Guard, QsbrReader, StaticGuard, thread};
+use super::{
+    core::{Core, RCU, global_core},
+    guard::{Guard, Section, sealed},
+    thread,
+};
 use crate::{
     gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
 };
-use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
+use std::{
+    fmt, io,
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::{self, NonNull},
+    time::Duration,
+};
 
 /// A domain of read-copy update: its sections delay no grace periods and no deferred frees but its
 /// own.
@@ -72,16 +82,6 @@ impl Domain {
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(Cookie::from_raw(0))
-    }
-
-    /// Makes a domain with a name, or with settings from the start.
-    ///
-    /// ```
-    /// let routes = stillpoint::Domain::builder().name("routes").build();
-    /// assert_eq!(routes.name(), Some("routes"));
-    /// ```
-    pub fn builder() -> DomainBuilder {
-        DomainBuilder::default()
     }
 
     /// Returns the name that [`DomainBuilder::name`] gave the domain.
@@ -180,16 +180,6 @@ impl Domain {
     #[inline]
     pub fn read_lock_static(&self) -> StaticGuard {
         StaticGuard::enter(self)
-    }
-
-    /// Registers the calling thread as a reader that is always inside a section, except where it
-    /// says otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see
-    /// [`QsbrReader`].
-    ///
-    /// May allocate; does not block.
-    #[must_use = "dropping it takes the thread's registration back"]
-    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
-        self.core.qsbr_reader()
     }
 
     /// Runs `section` inside a read-side critical section.
@@ -394,6 +384,133 @@ impl Drop for Kept {
         // SAFETY: what is left of the handle, which nothing drops a second time, as it is never
         // dropped as a `Domain`.
         unsafe { ptr::drop_in_place(&raw mut self.0.core.inner) };
+    }
+}
+
+/// A [`Guard`] without a lifetime: it keeps its domain itself. For structures that hold a guard beside
+/// a handle of the domain, or that give guards out by an interface without lifetimes.
+///
+/// Made by [`Domain::read_lock_static`](crate::Domain::read_lock_static). It belongs to its thread,
+/// nests, and may be leaked as a `Guard`, and protects the same. What is different: it is a handle
+/// of the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end), so
+/// making and dropping it costs two atomic read-modify-writes each, on a line that all threads
+/// share, and is not async-signal-safe. A guard of the global domain has no lifetime to begin with
+/// (`Guard<'static>`), nor has one of a domain in a `static`. One that may change threads is an
+/// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
+///
+/// ```
+/// use stillpoint::{Domain, Rcu, StaticGuard};
+///
+/// struct Handle(Domain);
+/// struct Pinned { guard: StaticGuard }
+///
+/// impl Handle {
+///     fn pin(&self) -> Pinned {
+///         Pinned { guard: self.0.read_lock_static() }
+///     }
+/// }
+///
+/// let handle = Handle(Domain::new());
+/// let cell = Rcu::new_in(&handle.0, 1);
+/// let pinned = handle.pin();
+/// drop(handle);
+/// assert_eq!(cell.load(&pinned.guard), &1);
+/// ```
+///
+/// It cannot be sent:
+///
+/// ```compile_fail,E0277
+/// let guard = stillpoint::Domain::new().read_lock_static();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "the section ends as soon as the guard is dropped"]
+pub struct StaticGuard {
+    /// Alive for as long as the domain. A pointer, because dropping the handle may end the domain
+    /// while a reference in the guard's place would still have to be good; so it is neither Send nor
+    /// Sync.
+    record: NonNull<Record>,
+    /// Dropped after the section has ended.
+    _held: Kept,
+}
+
+impl StaticGuard {
+    #[inline]
+    pub(super) fn enter(domain: &Domain) -> Self {
+        let held = Kept::from(domain);
+        let section = ManuallyDrop::new(domain.read_lock());
+        Self {
+            record: NonNull::from(section.record),
+            _held: held,
+        }
+    }
+
+    #[inline(always)]
+    fn record(&self) -> &Record {
+        // SAFETY: the field's promise.
+        unsafe { self.record.as_ref() }
+    }
+}
+
+impl Section for StaticGuard {}
+
+impl sealed::Section for StaticGuard {
+    #[inline(always)]
+    fn domain_id(&self) -> u64 {
+        self.record().domain()
+    }
+}
+
+impl Drop for StaticGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.record().unlock().work_pending {
+            thread::run_deferred_work(self.record());
+        }
+    }
+}
+
+impl fmt::Debug for StaticGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticGuard")
+            .field("domain", &self.record().domain())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the global domain, which the functions of this crate use.
+///
+/// It is made on first use and never dropped: callbacks and objects that are pending when the
+/// process exits are neither called nor freed.
+///
+/// ```
+/// let domain = stillpoint::global();
+/// let cookie = domain.start_poll(); // the grace period runs from here on
+/// domain.cond_synchronize(cookie); // waits only if it has not ended
+/// assert!(domain.poll(cookie));
+/// println!("{} bytes wait for readers", domain.statistics().bytes_pending);
+/// ```
+#[inline]
+pub fn global() -> &'static Domain {
+    global_domain::<RCU>()
+}
+
+/// Returns a global domain, which is made on first use.
+#[inline]
+pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
+    // SAFETY: a `Domain` is nothing but its core, by `repr(transparent)`.
+    unsafe { &*ptr::from_ref(global_core::<GLOBAL>()).cast() }
+}
+
+/// Returns the core of a domain, for torture programs, which take any policy.
+pub fn core_of(domain: &Domain) -> &Core<Sound> {
+    domain.core()
+}
+
+/// Returns the domain of a cell: its own, or the global one.
+pub(super) fn home(domain: &Option<Kept>) -> &Domain {
+    match domain {
+        Some(domain) => domain,
+        None => global(),
     }
 }
 

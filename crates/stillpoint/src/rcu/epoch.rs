@@ -1,7 +1,7 @@
 //! What the interface of crossbeam-epoch is made of: readers that count their guards themselves,
 //! and frees on demand. For the drop-in package of that name; no part of the stable interface.
 
-use super::{Core, Domain, thread};
+use super::{core::Core, domain::Domain, thread};
 use crate::Destructor;
 pub use crate::kvfree::{Around, Left};
 use crate::{

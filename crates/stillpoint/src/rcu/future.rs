@@ -1,14 +1,14 @@
 //! Waiting without a thread: grace periods and barriers as futures, for any executor.
 //!
 //! A future registers its task's waker with the domain, whose service thread calls it
-//! (`gp/engine/wakers.rs`), and which is all that works for it. So nothing depends on a future
+//! (`gp/wakers.rs`), and which is all that works for it. So nothing depends on a future
 //! being polled, and one that is dropped leaves nothing behind.
 //!
 //! In the child of a fork the wakers are forgotten. A future made before the fork registers again
 //! when it is polled: its grace period is started again, and a barrier has no callbacks left to
 //! wait for.
 
-use super::{Core, Domain};
+use super::{core::Core, domain::Domain};
 use crate::{
     gp::{Awaited, Cookie, Engine, Listed, Place, Progress, policy::Sound},
     kvfree::Policy,
@@ -51,7 +51,7 @@ impl<'d, P: Policy> Sleeper<'d, P> {
     /// less than a wake-up.
     fn poll(&mut self, waker: &Waker, last_try: impl FnOnce(&Engine<P>) -> bool) -> Poll<()> {
         let (engine, awaited) = (self.engine, self.awaited);
-        let will_wake = |place: &Place| engine.will_wake(awaited, waker, place);
+        let will_wake = |place: &Place| engine.futures.will_wake(awaited, waker, place);
         let waits = engine.service_runs() && self.place.as_ref().is_some_and(will_wake);
         if engine.has_come(awaited) || !waits && last_try(engine) {
             self.leave();
@@ -95,7 +95,7 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         drop(
             self.place
                 .take()
-                .and_then(|place| self.engine.forget_waker(self.awaited, &place)),
+                .and_then(|place| self.engine.futures.forget(self.awaited, &place)),
         );
     }
 }
@@ -103,6 +103,72 @@ impl<'d, P: Policy> Sleeper<'d, P> {
 impl<P: Policy> Drop for Sleeper<'_, P> {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+impl Domain {
+    /// Returns a future, for tasks, that is ready when every section that had begun before this
+    /// call has ended.
+    ///
+    /// The grace period starts now and ends by itself, whether or not the future is polled; no
+    /// thread waits. For any executor. Sections of the polling thread hold it up like all others.
+    /// So it never ends if the same task holds a guard across the `.await`, or if another task does
+    /// that the same single-threaded executor would have to run first. That cannot be detected
+    /// beforehand; it is reported as a stall that names the guard's thread.
+    ///
+    /// The domain's service thread wakes the task, between its passes, in no order that later calls
+    /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
+    /// there the task may call [`Domain::barrier`], but whatever it waits for, the tasks and
+    /// callbacks behind it wait too.
+    ///
+    /// # Deadlocks
+    ///
+    /// A callback, deferred destructor or waker of this domain that blocks its thread on this
+    /// future waits for ever, since it blocks the thread that would wake it. There, call
+    /// [`Domain::synchronize`], which needs no other thread, or leave the future to an executor.
+    ///
+    /// If no thread can be created, the task is woken to try again, until that succeeds or the
+    /// grace period has ended.
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     loop {
+    /// #         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// block_on(async {
+    ///     stillpoint::global().synchronize_async().await;
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn synchronize_async(&self) -> GracePeriod<'_> {
+        self.cond_synchronize_async(self.start_poll())
+    }
+
+    /// Returns a future, for tasks, that is ready when the grace period has ended. See
+    /// [`Domain::synchronize_async`].
+    #[track_caller]
+    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
+        GracePeriod::new(self, self.core().known(cookie))
+    }
+
+    /// Returns a future, for tasks, that is ready when every callback that was queued before this
+    /// call has been invoked. Takes a lock for a moment; does not block. Never refused: a wait for
+    /// itself is reported as a stall. Nothing of the domain may block its thread on it, as on
+    /// [`Domain::synchronize_async`].
+    ///
+    /// # Panics
+    ///
+    /// The future does, when it is polled and would have to wait, if the service thread stays down
+    /// after faults of this library
+    /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`]
+    /// goes on working.
+    #[track_caller]
+    pub fn barrier_async(&self) -> CallbackBarrier<'_> {
+        CallbackBarrier::new(self)
     }
 }
 

@@ -1,12 +1,15 @@
 //! The guard of a read-side critical section.
 
-use super::{Core, Domain, Kept, thread};
+use super::{
+    core::{Core, RCU, global_id},
+    thread,
+};
 use crate::{
     gp::{Flavour, Record},
     kvfree::Policy,
     platform::thread as platform_thread,
 };
-use std::{fmt, marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
+use std::{fmt, marker::PhantomData};
 
 /// A read-side critical section, open until this is dropped: what a thread finds through it is not
 /// freed meanwhile.
@@ -48,7 +51,7 @@ use std::{fmt, marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
 pub struct Guard<'d> {
-    record: &'d Record,
+    pub(super) record: &'d Record,
     /// Not Send, not Sync: the record is one thread's.
     thread: PhantomData<*mut ()>,
 }
@@ -67,96 +70,6 @@ impl<'d> Guard<'d> {
     pub(super) fn enter(record: &'d Record) -> Self {
         record.lock();
         Self::of(record)
-    }
-}
-
-/// A [`Guard`] without a lifetime: it keeps its domain itself. For structures that hold a guard beside
-/// a handle of the domain, or that give guards out by an interface without lifetimes.
-///
-/// Made by [`Domain::read_lock_static`](crate::Domain::read_lock_static). It belongs to its thread,
-/// nests, and may be leaked as a `Guard`, and protects the same. What is different: it is a handle
-/// of the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end), so
-/// making and dropping it costs two atomic read-modify-writes each, on a line that all threads
-/// share, and is not async-signal-safe. A guard of the global domain has no lifetime to begin with
-/// (`Guard<'static>`), nor has one of a domain in a `static`. One that may change threads is an
-/// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
-///
-/// ```
-/// use stillpoint::{Domain, Rcu, StaticGuard};
-///
-/// struct Handle(Domain);
-/// struct Pinned { guard: StaticGuard }
-///
-/// impl Handle {
-///     fn pin(&self) -> Pinned {
-///         Pinned { guard: self.0.read_lock_static() }
-///     }
-/// }
-///
-/// let handle = Handle(Domain::new());
-/// let cell = Rcu::new_in(&handle.0, 1);
-/// let pinned = handle.pin();
-/// drop(handle);
-/// assert_eq!(cell.load(&pinned.guard), &1);
-/// ```
-///
-/// It cannot be sent:
-///
-/// ```compile_fail,E0277
-/// let guard = stillpoint::Domain::new().read_lock_static();
-/// std::thread::spawn(move || drop(guard));
-/// ```
-#[must_use = "the section ends as soon as the guard is dropped"]
-pub struct StaticGuard {
-    /// Alive for as long as the domain. A pointer, because dropping the handle may end the domain
-    /// while a reference in the guard's place would still have to be good; so it is neither Send nor
-    /// Sync.
-    record: NonNull<Record>,
-    /// Dropped after the section has ended.
-    _held: Kept,
-}
-
-impl StaticGuard {
-    #[inline]
-    pub(super) fn enter(domain: &Domain) -> Self {
-        let held = Kept::from(domain);
-        let section = ManuallyDrop::new(domain.read_lock());
-        Self {
-            record: NonNull::from(section.record),
-            _held: held,
-        }
-    }
-
-    #[inline(always)]
-    fn record(&self) -> &Record {
-        // SAFETY: the field's promise.
-        unsafe { self.record.as_ref() }
-    }
-}
-
-impl Section for StaticGuard {}
-
-impl sealed::Section for StaticGuard {
-    #[inline(always)]
-    fn domain_id(&self) -> u64 {
-        self.record().domain()
-    }
-}
-
-impl Drop for StaticGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if self.record().unlock().work_pending {
-            thread::run_deferred_work(self.record());
-        }
-    }
-}
-
-impl fmt::Debug for StaticGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StaticGuard")
-            .field("domain", &self.record().domain())
-            .finish_non_exhaustive()
     }
 }
 
@@ -269,4 +182,10 @@ impl fmt::Debug for Guard<'_> {
             .field("domain", &self.record.domain())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns whether `section` is one of the global domain.
+#[inline(always)]
+pub(crate) fn is_global(section: &impl Section) -> bool {
+    section.domain_id() == const { global_id(RCU) }
 }

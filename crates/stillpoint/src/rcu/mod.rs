@@ -2,21 +2,18 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `core` | a domain's engine and heap, with what a policy leaves: how one is made, and its end |
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
-//! | `qsbr` | a thread that reads all the time, but where it says otherwise |
-//! | `core` | a domain's engine and heap, with what a policy leaves: making one, its end |
-//! | `builder` | domains with a name, and with settings from the start |
-//! | `domain`, `wait`, `retire` | a domain as users see it; what tortures use of it with other policies |
-//! | `future` | waiting for grace periods and callbacks without a thread |
+//! | `domain` | a domain as users see it, and the global ones |
+//! | `builder`, `wait`, `retire`, `future`, `qsbr` | more of its methods: settings; grace periods and callbacks; deferred frees; waits of tasks; threads that read all the time |
+//! | `retired`, `cell`, `weigh` | what is swapped out of a cell; `Rcu<T>` and `RcuOption<T>`; what values own beside their own size |
 //! | `raw` | the same without guards and panics, for the C library |
-//! | `cell` | `Rcu<T>`, which is never empty, and `RcuOption<T>`, which may be: what all cells are made of |
-//! | `retired` | what is swapped out of a cell |
-//! | `weigh` | what values own beside their own size |
-//! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
+//! | `epoch` | readers that count for themselves, frees on demand: for the drop-in for crossbeam-epoch |
 //! | `unwind` | that panics of user code break none of these |
 //!
-//! This module adds no orderings beyond the cell's: the proofs are in `gp/README.md`.
+//! Each file imports from those before it only (`tests/imports.rs`). This module adds no orderings
+//! beyond the cell's: the proofs are in `gp/README.md`.
 
 mod builder;
 mod cell;
@@ -39,99 +36,21 @@ mod wait;
 mod weigh;
 
 pub use self::core::Core;
-use self::core::global_id;
 pub(crate) use self::core::{RCU, TRACE};
 pub use builder::DomainBuilder;
 pub use cell::{Rcu, RcuOption};
-pub use domain::Domain;
-pub use domain::Kept;
+pub(crate) use domain::global_domain;
+pub use domain::{Domain, Kept, StaticGuard, core_of, global};
 pub use future::{CallbackBarrier, GracePeriod};
-pub use guard::{Guard, Section, StaticGuard};
+pub(crate) use guard::is_global;
+pub use guard::{Guard, Section};
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, free_whole_batches, retire};
 pub use retired::Retired;
 pub use weigh::Weigh;
 
-use crate::{
-    gp::{GLOBALS, policy::Sound},
-    platform::stats,
-};
-use std::{
-    io, ptr,
-    sync::atomic::{AtomicPtr, Ordering},
-};
-
-/// Returns the global domain, which the functions of this crate use.
-///
-/// It is made on first use and never dropped: callbacks and objects that are pending when the
-/// process exits are neither called nor freed.
-///
-/// ```
-/// let domain = stillpoint::global();
-/// let cookie = domain.start_poll(); // the grace period runs from here on
-/// domain.cond_synchronize(cookie); // waits only if it has not ended
-/// assert!(domain.poll(cookie));
-/// println!("{} bytes wait for readers", domain.statistics().bytes_pending);
-/// ```
-#[inline]
-pub fn global() -> &'static Domain {
-    global_domain::<RCU>()
-}
-
-static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
-
-/// Returns a global domain, made on first use.
-#[inline]
-pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
-    // Acquire, pairs with `make_global`: the domain that is found is complete.
-    // SAFETY: null, or what `make_global` has put there for ever.
-    unsafe { GLOBAL_DOMAINS[GLOBAL].load(Ordering::Acquire).as_ref() }
-        .unwrap_or_else(|| make_global(GLOBAL))
-}
-
-/// Two threads may both make one; the slower drops its own. Neither waits for the other, which a
-/// fork may have removed.
-#[cold]
-fn make_global(global: usize) -> &'static Domain {
-    let made = Box::into_raw(Box::new(Domain::of(Core::global(global))));
-    // Release, pairs with `global_domain`: the domain is complete before it is found. Acquire: so
-    // is the faster thread's.
-    match GLOBAL_DOMAINS[global].compare_exchange(
-        ptr::null_mut(),
-        made,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    ) {
-        // SAFETY: leaked.
-        Ok(_) => unsafe { &*made },
-        Err(faster) => {
-            // SAFETY: it came out of a box just now and was never published.
-            drop(unsafe { Box::from_raw(made) });
-            // SAFETY: the faster thread leaked it.
-            unsafe { &*faster }
-        }
-    }
-}
-
-/// Returns the core of a domain, for torture programs, which take any policy.
-pub fn core_of(domain: &Domain) -> &Core<Sound> {
-    domain.core()
-}
-
-/// Returns the domain of a cell: its own, or the global one.
-fn home(domain: &Option<Kept>) -> &Domain {
-    match domain {
-        Some(domain) => domain,
-        None => global(),
-    }
-}
-
-/// Returns whether `section` is one of the global domain.
-#[inline(always)]
-pub(crate) fn is_global(section: &impl Section) -> bool {
-    section.domain_id() == const { global_id(RCU) }
-}
+use crate::platform::stats;
+use std::io;
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.
 ///

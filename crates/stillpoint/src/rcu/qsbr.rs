@@ -1,6 +1,11 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, Section, guard::sealed, wait::Refused};
+use super::{
+    core::Core,
+    domain::Domain,
+    guard::{Section, sealed},
+    wait::Refused,
+};
 use crate::{
     gp::{Flavour, Haste, Record, WouldDeadlock},
     kvfree::Policy,
@@ -13,6 +18,18 @@ trait Synchronize {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
     /// Returns the message to panic with if that is refused.
     fn refusal(&self) -> String;
+}
+
+impl Domain {
+    /// Registers the calling thread as a reader that is always inside a section, except where it
+    /// says otherwise. The userspace RCU library's `urcu_qsbr_register_thread()`; see
+    /// [`QsbrReader`].
+    ///
+    /// May allocate; does not block.
+    #[must_use = "dropping it takes the thread's registration back"]
+    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
+        self.core().qsbr_reader()
+    }
 }
 
 impl<P: Policy> Core<P> {

@@ -9,7 +9,11 @@
 //! inlines the fast path of a section: [`Record`] says what it may rely on. It clears them when
 //! [`at_thread_exit`] says so.
 
-use super::{Domain, thread};
+use super::{
+    core::{self, global_core},
+    domain::{Domain, global_domain},
+    thread,
+};
 pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
 pub use crate::platform::{
@@ -28,9 +32,9 @@ use std::{
 };
 
 /// The numbers of the global domains: that of the crate's functions, and that of `tasks_trace`.
-pub const RCU: usize = super::RCU;
+pub const RCU: usize = core::RCU;
 /// See [`RCU`].
-pub const TRACE: usize = super::TRACE;
+pub const TRACE: usize = core::TRACE;
 const _: () = assert!(RCU < GLOBALS && TRACE < GLOBALS);
 
 /// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and
@@ -161,12 +165,9 @@ pub fn started(domain: &Domain) -> *const AtomicU64 {
 /// by storing the value of [`started`].
 pub fn lock_global(global: usize) -> Option<&'static Record> {
     if global == TRACE {
-        lock_through(
-            thread::global_record::<TRACE>(),
-            super::global_domain::<TRACE>,
-        )
+        lock_through(thread::global_record::<TRACE>(), global_domain::<TRACE>)
     } else {
-        lock_through(thread::global_record::<RCU>(), super::global_domain::<RCU>)
+        lock_through(thread::global_record::<RCU>(), global_domain::<RCU>)
     }
 }
 
@@ -414,7 +415,7 @@ pub unsafe fn retire_malloced_to(
     match buffer.0.append(object) {
         Pushed::Ok => Ok(()),
         pushed => {
-            let domain = super::global().core();
+            let domain = global_core::<RCU>();
             // SAFETY: the caller's promise.
             unsafe { thread::retire_slow(domain, object, Some(pushed), on_no_page) }
                 .map_err(|_| NoMemory)

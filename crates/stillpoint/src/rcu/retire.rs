@@ -1,6 +1,6 @@
 //! A domain's deferred frees, as a user sees them.
 
-use super::{Core, Domain, thread};
+use super::{core::Core, domain::Domain, thread};
 use crate::{
     Destructor,
     gp::CallbackHead,

@@ -1,13 +1,17 @@
 //! A value that has been taken out of a cell, and may still have readers.
 
 use super::{
-    Domain,
-    cell::{CopyOut, Weigher, retire_value},
-    domain::Kept,
-    home,
+    domain::{Domain, Kept, home},
+    thread,
 };
-use crate::gp::Cookie;
+use crate::{gp::Cookie, kvfree::RetireRequest};
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
+
+/// How to clone a value that is not in a box.
+pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
+
+/// How much a value owns beside its own size, in bytes: user code.
+pub(super) type Weigher<T> = fn(&T) -> usize;
 
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers that found it before may
 /// still be using it.
@@ -135,4 +139,30 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Retired<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Retired").field(&**self).finish()
     }
+}
+
+/// Retires the value of a cell of `domain`, which is weighed now if it is at all: a cell is one word,
+/// and so cannot remember what its value weighed when it was stored. The answer is counted with the
+/// page; another answer would count for nothing.
+///
+/// # Safety
+///
+/// `value` came out of a box, new readers of `domain` cannot find it, and only this frees it.
+#[inline]
+pub(super) unsafe fn retire_value<T: Send + Sync + 'static>(
+    domain: &Domain,
+    value: NonNull<T>,
+    weigh: Option<Weigher<T>>,
+) {
+    let core = domain.core();
+    let request = match weigh {
+        None => RetireRequest::boxed(value),
+        Some(weigh) => {
+            // SAFETY: only what follows frees it, and readers only read.
+            let value_ref = unsafe { value.as_ref() };
+            RetireRequest::weighed(value, core.weigh(|| weigh(value_ref)))
+        }
+    };
+    // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
+    unsafe { thread::retire(core, request) };
 }

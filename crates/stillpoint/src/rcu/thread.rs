@@ -21,7 +21,7 @@
 //! whose end nothing could be arranged, until that succeeds and the section that is open by then is
 //! over.
 
-use super::core::{Core, Inner, RCU, global_id};
+use super::core::{Core, Inner, RCU, global_core, global_id};
 use crate::{
     gp::{Flavour, GLOBALS, Record, RecordCache},
     kvfree::{NoPage, OnNoPage, Policy, Pushed, RetireRequest, Retirer, ThreadBuffer},
@@ -326,7 +326,7 @@ pub(super) unsafe fn retire_global(object: RetireRequest) {
     match buffer.map(|buffer| buffer.append(object)) {
         Some(Pushed::Ok) => {}
         pushed => {
-            let domain = super::global().core();
+            let domain = global_core::<RCU>();
             // SAFETY: the caller's promise.
             let retired = unsafe { retire_slow(domain, object, pushed, OnNoPage::BlockOrCall) };
             debug_assert!(retired.is_ok(), "a callback never gives it back");
@@ -372,7 +372,7 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     if !ptr::eq(known, &UNREGISTERED) {
         return Some(known);
     }
-    let record = record(super::global_domain::<GLOBAL>().core())?;
+    let record = record(global_core::<GLOBAL>())?;
     if !barrier::readers_fence() {
         GLOBAL_RECORDS.with(|records| records[GLOBAL].set(record));
     }

@@ -6,7 +6,12 @@
 //! closure used; of a cell, if that goes for its value.
 
 use super::{
-    CallbackBarrier, Domain, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired,
+    cell::{Rcu, RcuOption},
+    domain::Domain,
+    future::{CallbackBarrier, GracePeriod},
+    guard::Guard,
+    qsbr::{Offline, QsbrReader},
+    retired::Retired,
 };
 use std::panic::{RefUnwindSafe, UnwindSafe};
 

@@ -1,6 +1,10 @@
 //! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
 
-use super::{CallbackBarrier, Core, Domain, GracePeriod, core::Inner, thread};
+use super::{
+    core::{Core, Inner},
+    domain::Domain,
+    thread,
+};
 use crate::{
     gp::{
         Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Outlook, Progress, Waited, Work,
@@ -100,70 +104,6 @@ impl Domain {
             Some(deadline),
             Haste::Normal,
         ) == Waited::Ended
-    }
-
-    /// Returns a future, for tasks, that is ready when every section that had begun before this
-    /// call has ended.
-    ///
-    /// The grace period starts now and ends by itself, whether or not the future is polled; no
-    /// thread waits. For any executor. Sections of the polling thread hold it up like all others.
-    /// So it never ends if the same task holds a guard across the `.await`, or if another task does
-    /// that the same single-threaded executor would have to run first. That cannot be detected
-    /// beforehand; it is reported as a stall that names the guard's thread.
-    ///
-    /// The domain's service thread wakes the task, between its passes, in no order that later calls
-    /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
-    /// there the task may call [`Domain::barrier`], but whatever it waits for, the tasks and
-    /// callbacks behind it wait too.
-    ///
-    /// # Deadlocks
-    ///
-    /// A callback, deferred destructor or waker of this domain that blocks its thread on this
-    /// future waits for ever, since it blocks the thread that would wake it. There, call
-    /// [`Domain::synchronize`], which needs no other thread, or leave the future to an executor.
-    ///
-    /// If no thread can be created, the task is woken to try again, until that succeeds or the
-    /// grace period has ended.
-    ///
-    /// ```
-    /// # fn block_on<F: Future>(future: F) -> F::Output {
-    /// #     let mut future = std::pin::pin!(future);
-    /// #     loop {
-    /// #         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    /// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
-    /// #         std::thread::yield_now();
-    /// #     }
-    /// # }
-    /// block_on(async {
-    ///     stillpoint::global().synchronize_async().await;
-    /// });
-    /// ```
-    #[track_caller]
-    pub fn synchronize_async(&self) -> GracePeriod<'_> {
-        self.cond_synchronize_async(self.start_poll())
-    }
-
-    /// Returns a future, for tasks, that is ready when the grace period has ended. See
-    /// [`Domain::synchronize_async`].
-    #[track_caller]
-    pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
-        GracePeriod::new(self, self.core().known(cookie))
-    }
-
-    /// Returns a future, for tasks, that is ready when every callback that was queued before this
-    /// call has been invoked. Takes a lock for a moment; does not block. Never refused: a wait for
-    /// itself is reported as a stall. Nothing of the domain may block its thread on it, as on
-    /// [`Domain::synchronize_async`].
-    ///
-    /// # Panics
-    ///
-    /// The future does, when it is polled and would have to wait, if the service thread stays down
-    /// after faults of this library
-    /// ([`Statistics::service_failures`](crate::Statistics::service_failures)). [`Domain::barrier`]
-    /// goes on working.
-    #[track_caller]
-    pub fn barrier_async(&self) -> CallbackBarrier<'_> {
-        CallbackBarrier::new(self)
     }
 
     /// Runs `callback` on the domain's service thread after a grace period. The kernel's

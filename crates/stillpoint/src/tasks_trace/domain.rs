@@ -1,6 +1,6 @@
 //! Domains whose readers may sleep.
 
-use super::{Guard, OwnedGuard};
+use super::{guard::OwnedGuard, thread_guard::Guard};
 use crate::{
     gp::Cookie,
     kvfree::Policy,

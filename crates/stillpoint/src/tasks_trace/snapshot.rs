@@ -1,6 +1,6 @@
 //! A section and what was found in it, in one value.
 
-use super::OwnedGuard;
+use super::guard::OwnedGuard;
 use crate::rcu::{Rcu, RcuOption, Section};
 use std::{
     fmt,

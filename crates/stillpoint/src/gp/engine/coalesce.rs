@@ -32,7 +32,7 @@ use crate::{
     platform::{
         clock::{self, Nanos},
         event::EventCount,
-        sync::{AtomicU64, Ordering},
+        sync::Ordering,
         thread::Token,
     },
 };
@@ -40,27 +40,6 @@ use crate::{
 /// How long others' barriers are waited for. They take some tens of microseconds; past this the
 /// leader has lost its processor, and each follower helps itself.
 const LONGEST_FOLLOW: Nanos = 5_000_000;
-
-#[derive(Debug)]
-pub(in crate::gp) struct BarrierQueue {
-    pub(in crate::gp) generation: AtomicU64,
-    /// The followers of an even barrier, and of an odd one.
-    pub(in crate::gp) followers: [EventCount; 2],
-}
-
-impl BarrierQueue {
-    pub(super) fn new() -> Self {
-        Self {
-            generation: AtomicU64::new(0),
-            followers: [EventCount::new(), EventCount::new()],
-        }
-    }
-
-    /// Returns the followers of the barrier of `generation`.
-    fn on(&self, generation: u64) -> &EventCount {
-        &self.followers[(generation / 2 % 2) as usize]
-    }
-}
 
 fn is_led(generation: u64) -> bool {
     generation % 2 == 1

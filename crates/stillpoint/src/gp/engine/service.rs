@@ -1,5 +1,5 @@
 //! The service thread: one per engine, started when it is needed, for what no other call can do.
-//! Without work for a second it ends; the next work starts another (`service/idle.rs`).
+//! Without work for a second it ends; the next work starts another (`server.rs`).
 //!
 //! It runs passes. A pass (supplied by the module above) runs callbacks, drains what idle threads
 //! left, and returns what to wait for next: a grace period, a moment, or nothing. Between passes
@@ -17,7 +17,7 @@
 //! (`stillpoint-platform/src/event.rs`).
 //!
 //! A domain of the drop-in's has no thread of this kind: its rounds are made by threads that all such
-//! domains share (`service/pool.rs`).
+//! domains share (`pool.rs`).
 //!
 //! # When the system refuses the thread
 //!
@@ -47,197 +47,38 @@
 //! In the child of a fork the thread no longer exists, and starts again on demand; unless it is the
 //! one that forked, in a callback or a destructor, and goes on.
 
-use super::{
-    Engine, Progress,
-    wait::{FIRST_SLEEP, LONGEST_SLEEP},
-};
+use super::{Engine, Progress};
 use crate::{
     gp::{
         IN_MODEL,
         policy::Policy,
+        pool,
         seq::Cookie,
+        server::{
+            ENDED, End, FIRST_SLEEP, Idle, LONGEST_SLEEP, MOST_FAILURES, Pace, Round, SERVES,
+            START_BYTES, Served, Server, State, is_service_thread,
+        },
         work::{Outlook, Work},
     },
     platform::{
         clock::{self, Nanos},
         environment::{self, Print},
         memory,
-        owned_mutex::{OwnedMutex, OwnedMutexGuard},
+        owned_mutex::OwnedMutexGuard,
         refused, stderr,
-        sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock},
+        sync::{Ordering, lock},
         thread, user_code,
     },
 };
-use failures::{Failures, MOST_FAILURES};
-use idle::{Idle, Signs};
 use std::{
-    cell::Cell,
-    fmt,
     io,
     mem,
-    // std's atomic also in the model, which has no statics and refuses no thread.
-    sync::{OnceLock, atomic::AtomicBool as StdBool},
+    // std's also in the model, which has no statics and refuses no thread.
+    sync::atomic::AtomicBool as StdBool,
 };
-
-mod failures;
-mod idle;
-mod passes;
-pub(crate) mod pool;
-
-/// What the start of a thread allocates, at most, in bytes.
-const START_BYTES: usize = 4096;
 
 /// The length of a thread's name that the kernel keeps, in bytes.
 const LONGEST_NAME: usize = 15;
-
-/// How an engine's service ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The caller waits for the thread's end.
-    Awaited,
-    /// The caller does not wait: the thread ends by itself when it has done what is left.
-    LeftToService,
-}
-
-#[derive(Debug)]
-pub(in crate::gp) enum State {
-    NotStarted,
-    Running {
-        server: Server,
-        /// The threads before it: as in `Resting`.
-        ended: Vec<thread::Handle>,
-    },
-    /// It ended because it was idle. These have ended, and may still be exiting.
-    Resting(Vec<thread::Handle>),
-    /// It has failed too often, and has ended.
-    Down,
-    Stopped,
-}
-
-/// The threads that make the rounds of an engine.
-#[derive(Debug)]
-pub(crate) enum Server {
-    /// A thread.
-    Thread(thread::Handle),
-    /// The threads that many domains share.
-    Pool,
-    /// In the child of a fork, the thread that forked: it does not end, and cannot be joined.
-    Forked,
-}
-
-/// How [`Engine::serve`] has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Served {
-    /// It was asked to: what is left is now the caller's to finish.
-    Stopped,
-    /// It has had no work for a while.
-    Idle,
-    /// It has failed too often. The domain goes on without it.
-    Down,
-}
-
-/// The result of a round.
-#[derive(Debug)]
-pub(crate) enum Round {
-    /// There is more to do.
-    Again,
-    /// There is nothing to do before a moment, a kick or the end of this grace period.
-    Rest {
-        cookie: Option<Cookie>,
-        until: Option<Nanos>,
-    },
-    /// The round was the last one.
-    Ended(Served),
-}
-
-/// State that is kept from one round of a server to the next.
-#[derive(Debug)]
-pub(crate) struct Pace {
-    /// The longest sleep while readers hold a grace period up.
-    bound: Nanos,
-    idle_since: Option<Nanos>,
-}
-
-impl Pace {
-    fn new() -> Self {
-        Self {
-            bound: FIRST_SLEEP,
-            idle_since: None,
-        }
-    }
-}
-
-type Spawn = Box<dyn Fn(String) -> io::Result<Server> + Send + Sync>;
-
-pub(in crate::gp) struct Service {
-    /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
-    /// the engine.
-    spawn: OnceLock<Spawn>,
-    /// The entry for the list of refused services. Set with `spawn`.
-    refused: OnceLock<refused::Place>,
-    /// The error number of the last refusal, while the engine is listed; 0 if it is not.
-    pub(in crate::gp) refusal: AtomicU32,
-    /// Whether the thread goes on when it is idle.
-    stays: AtomicBool,
-    /// Whether the pool's threads make the rounds. Set before the engine is used.
-    shares: AtomicBool,
-    /// Whether the pool has finished what was stopped.
-    has_left: AtomicBool,
-    pub(in crate::gp) state: Mutex<State>,
-    pub(in crate::gp) signs: Signs,
-    pub(in crate::gp) stop: AtomicBool,
-    /// Held during a pass.
-    pub(in crate::gp) turn: OwnedMutex,
-    failures: AtomicU64,
-    lately: Failures,
-}
-
-stillpoint_platform::thread_constant! {
-    /// The domain whose service thread this is; 0 for none, [`ENDED`] for one that has ended.
-    static SERVES: Cell<u64> = Cell::new(0);
-}
-
-/// No domain's number.
-const ENDED: u64 = u64::MAX;
-
-/// Returns true on the service thread of domain `id`.
-pub(in crate::gp) fn serves(id: u64) -> bool {
-    SERVES.with(Cell::get) == id
-}
-
-/// Returns whether the calling thread is a service thread, or was one and runs the destructors of
-/// its thread-local variables.
-fn is_service_thread() -> bool {
-    SERVES.with(Cell::get) != 0
-}
-
-impl fmt::Debug for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service")
-            .field("signs", &self.signs)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Service {
-    pub(super) fn new() -> Self {
-        Self {
-            spawn: OnceLock::new(),
-            refused: OnceLock::new(),
-            refusal: AtomicU32::new(0),
-            stays: AtomicBool::new(false),
-            shares: AtomicBool::new(false),
-            has_left: AtomicBool::new(false),
-            state: Mutex::new(State::NotStarted),
-            signs: Signs::new(),
-            stop: AtomicBool::new(false),
-            turn: OwnedMutex::new(),
-            failures: AtomicU64::new(0),
-            lately: Failures::new(),
-        }
-    }
-}
 
 impl<P: Policy> Engine<P> {
     /// Tells the service thread that there is work, which the caller has made visible before.
@@ -362,7 +203,7 @@ impl<P: Policy> Engine<P> {
             State::Resting(ended) => ended,
             _ => Vec::new(),
         };
-        idle::join_gone(&mut ended);
+        join_gone(&mut ended);
         // For this thread's end, which is not to need memory.
         ended.reserve(1);
         *state = State::Running { server, ended };
@@ -562,7 +403,7 @@ impl<P: Policy> Engine<P> {
 
     /// Ends a service thread that has failed too often; see the module's head.
     #[cold]
-    fn stay_down(&self) -> Served {
+    pub(in crate::gp) fn stay_down(&self) -> Served {
         {
             let mut state = lock(&self.service.state);
             if matches!(*state, State::Stopped) {
@@ -585,7 +426,7 @@ impl<P: Policy> Engine<P> {
         });
         // A future that registers later does so under the same lock, and then sees that the thread
         // does not run.
-        self.wake_all_futures();
+        self.futures.wake_all(self.domain);
         Served::Down
     }
 
@@ -671,11 +512,49 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn take_turn(&self) -> OwnedMutexGuard<'_> {
         self.service.turn.lock()
     }
+
+    /// The end of a service thread without work, if there is still none.
+    fn end_idle(&self) -> Idle {
+        let mut state = lock(&self.service.state);
+        let State::Running { server, ended } = &mut *state else {
+            return Idle::Stays;
+        };
+        if matches!(server, Server::Forked) {
+            return Idle::Stays;
+        }
+        // Needs no partner: `keep_service` takes the same lock after it has set this.
+        if self.service.stays.load(Ordering::Relaxed) {
+            return Idle::Stays;
+        }
+        if !self.service.signs.end::<P>() {
+            return Idle::Kicked;
+        }
+        let ended = mem::take(ended);
+        let before = mem::replace(&mut *state, State::Resting(ended));
+        if let State::Running {
+            server: Server::Thread(thread),
+            ..
+        } = before
+            && let State::Resting(ended) = &mut *state
+            && !self.shared.seq.is_global()
+        {
+            ended.push(thread);
+        }
+        Idle::Ends
+    }
+}
+
+/// Joins those of `threads` that are gone.
+fn join_gone(threads: &mut Vec<thread::Handle>) {
+    *threads = mem::take(threads)
+        .into_iter()
+        .filter_map(|thread| thread.try_join().err())
+        .collect();
 }
 
 /// A domain that is gone: only its place counts.
 #[cfg(test)]
-struct Gone(refused::Place);
+pub(in crate::gp) struct Gone(refused::Place);
 
 #[cfg(test)]
 impl refused::Refused for Gone {
@@ -822,5 +701,20 @@ mod tests {
         assert_eq!(engine.service_stalls(), 1);
         drop(turn);
         assert_eq!(waits.join().expect("no panic"), Ok(()));
+    }
+
+    /// It may be the only thread of its process.
+    #[test]
+    fn the_thread_that_forked_does_not_end_idle() {
+        let first = Cookie::from_raw(0).seq();
+        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
+        *lock(&engine.service.state) = State::Running {
+            server: Server::Forked,
+            ended: Vec::new(),
+        };
+        engine.service.signs.reset_in_child(true);
+        engine.service.signs.take_kick();
+        assert!(matches!(engine.end_idle(), Idle::Stays));
+        assert!(engine.service_runs());
     }
 }

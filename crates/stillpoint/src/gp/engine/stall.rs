@@ -16,39 +16,19 @@ use crate::{
         record::Record,
         report::{Holdout, StallReport, Stalled, ThreadName},
         seq::{Cookie, Seq},
+        stalls::{Handler, Listed, NEVER, Unreclaimed, Verdict, Waiters, Waiting, Watch, list},
     },
     platform::{
         clock::{self, Nanos},
         environment::{self, Print},
         memory, stderr,
-        sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
+        sync::{Ordering, lock},
         thread, user_code,
     },
     published::{SERVICE_STALLED_SINCE, SERVICE_STALLS, STALL, STALLED_SINCE, STALLS},
     trace,
 };
-use std::{
-    fmt,
-    panic::Location,
-    ptr,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
-use waiters::Waiting;
-use watch::{Verdict, Watch};
-
-mod waiters;
-mod watch;
-
-pub(crate) use waiters::Listed;
-pub(in crate::gp) use waiters::Waiters;
-
-/// The default stall time-out of a new domain, unless the environment sets one; the kernel's is 21
-/// s.
-const DEFAULT_STALL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The time-out of domains in which nothing counts as a stall.
-const NEVER: Nanos = Nanos::MAX;
+use std::{panic::Location, time::Duration};
 
 /// How many readers a report names.
 const LISTED_HOLDOUTS: usize = 16;
@@ -58,132 +38,6 @@ const REPORTS_MEMORY: usize = 32 << 10;
 
 /// More than a report takes for each further reader and waiter, to sort and to copy.
 const ENTRYS_MEMORY: usize = 256;
-
-type Handler = Arc<dyn Fn(&StallReport) + Send + Sync>;
-
-/// Times what is being waited for. Each stall is reported once.
-pub(in crate::gp) struct Stalls {
-    domain: u64,
-    timeout: AtomicU64,
-    pub(in crate::gp) grace_period: Watch,
-    pub(in crate::gp) service: Watch,
-    pub(in crate::gp) waiters: Mutex<Waiters>,
-    /// The handler, boxed; null for none. It is copied and replaced under the lock; the pointer
-    /// alone is whole at any time, also for the child of a fork that finds the lock taken.
-    handler: AtomicPtr<Handler>,
-    pub(in crate::gp) handling: Mutex<()>,
-    panicked: AtomicU64,
-    /// Returns how much is unreclaimed in what stands on the engine.
-    gauge: OnceLock<Box<dyn Fn() -> Unreclaimed + Send + Sync>>,
-}
-
-/// Retired objects that have not been freed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Unreclaimed {
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Stalls {
-    pub(super) fn new(domain: u64) -> Self {
-        Self {
-            domain,
-            timeout: AtomicU64::new(
-                environment::stall()
-                    .timeout
-                    .unwrap_or_else(|| clock::nanos(DEFAULT_STALL_TIMEOUT)),
-            ),
-            grace_period: Watch::new(),
-            service: Watch::new(),
-            waiters: Mutex::new(Waiters::NONE),
-            handler: AtomicPtr::new(ptr::null_mut()),
-            handling: Mutex::new(()),
-            panicked: AtomicU64::new(0),
-            gauge: OnceLock::new(),
-        }
-    }
-
-    /// A grace period has ended: whatever is waited for next is waited for afresh. Returns since
-    /// when it has been held up; 0 if it was not.
-    pub(super) fn grace_period_ended(&self) -> Nanos {
-        self.grace_period.stop()
-    }
-
-    /// Work for the service thread waits from now on, if none did.
-    pub(super) fn service_wanted(&self) {
-        self.service
-            .start(clock::now(), || self.bytes_unreclaimed());
-    }
-
-    /// Returns how many entries the lists of waiters have.
-    fn listed(&self) -> usize {
-        let waiters = lock(&self.waiters);
-        waiters.threads.len() + waiters.futures.len() + waiters.pollers.len()
-    }
-
-    fn unreclaimed(&self) -> Unreclaimed {
-        self.gauge
-            .get()
-            .map_or_else(Unreclaimed::default, |unreclaimed| unreclaimed())
-    }
-
-    fn bytes_unreclaimed(&self) -> u64 {
-        self.unreclaimed().bytes
-    }
-
-    fn timeout(&self) -> Nanos {
-        self.timeout.load(Ordering::Relaxed)
-    }
-
-    /// Lists the calling thread among the waiters, until the returned value is dropped.
-    pub(super) fn list_waiter(&self) -> Listed<'_> {
-        waiters::list(&self.waiters, Waiting::Thread(thread::tid()))
-    }
-
-    fn handler(&self) -> Option<Handler> {
-        let _handling = lock(&self.handling);
-        // SAFETY: null, or a box that is dropped after it has been replaced, which cannot happen
-        // under our lock.
-        unsafe { self.handler.load(Ordering::Relaxed).as_ref() }.cloned()
-    }
-
-    fn set_handler(&self, handler: Option<Handler>) {
-        let new = handler.map_or(ptr::null_mut(), |handler| Box::into_raw(Box::new(handler)));
-        let handling = lock(&self.handling);
-        // Needs no partner: every thread that reads the handler holds the lock.
-        let old = self.handler.swap(new, Ordering::AcqRel);
-        drop(handling);
-        if !old.is_null() {
-            // SAFETY: it came out of a box here, and is no longer published.
-            self.drop_handler(unsafe { *Box::from_raw(old) });
-        }
-    }
-
-    /// No lock is held here: the handler may own anything, and this may drop its last reference.
-    fn drop_handler(&self, handler: Handler) {
-        self.note_panic(user_code::panics(self.domain, || drop(handler)));
-    }
-
-    fn note_panic(&self, panicked: bool) {
-        self.panicked
-            .fetch_add(u64::from(panicked), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.set_handler(None);
-    }
-}
-
-impl fmt::Debug for Stalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stalls")
-            .field("grace_period", &self.grace_period)
-            .field("service", &self.service)
-            .finish_non_exhaustive()
-    }
-}
 
 impl<P: Policy> Engine<P> {
     /// Called by a thread that finds `cookie` blocked. Reports a stall if it is due; returns when
@@ -372,7 +226,7 @@ impl<P: Policy> Engine<P> {
     /// Lists a future that was made at `made_at` among the waiters, until the returned value is
     /// dropped.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
-        waiters::list(
+        list(
             &self.stalls.waiters,
             Waiting::Future(made_at, thread::tid()),
         )

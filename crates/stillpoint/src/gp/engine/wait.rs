@@ -4,14 +4,22 @@
 
 use super::{Engine, Progress};
 use crate::{
-    gp::{IN_MODEL, policy::Policy, seq::Cookie},
+    gp::{
+        IN_MODEL,
+        policy::Policy,
+        seq::Cookie,
+        server::{FIRST_SLEEP, LONGEST_SLEEP, serves},
+        wakers::{Awaited, Place},
+        work::{Work, WouldDeadlock},
+    },
     platform::{
         clock::{self, Nanos},
-        refused,
-        thread::Token,
+        fork, refused,
+        thread::{self, Token},
+        user_code,
     },
 };
-use std::hint;
+use std::{hint, task::Waker};
 
 /// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost.
 /// Not in the model, where time stands still.
@@ -21,12 +29,6 @@ const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 /// shares their processor would keep it for its whole time slice, whereas one that a sleeper waits
 /// for gives it up at the end of its section.
 const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
-
-/// The first sleep lasts this long at most; each further one twice as long as the last, up to
-/// [`LONGEST_SLEEP`]. The bounds are a safety net and what paces stall reports: the proof that a
-/// waiter is woken does not need them.
-pub(super) const FIRST_SLEEP: Nanos = 20_000_000;
-pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
 
 /// What a waiter saves: processor time, or latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,5 +122,85 @@ impl<P: Policy> Engine<P> {
             progress = self.recheck(cookie, me);
         }
         (progress, looked)
+    }
+
+    /// Waits until `done`, which passes will make true. Where no service thread could be had, or it
+    /// is down, the caller runs the passes, and so does that thread itself, in a task that it
+    /// wakes. Refused inside user code of the domain, which would wait for itself (but a task that
+    /// is woken may wait), and as soon as a section of the caller's is what its passes wait for (a
+    /// callback that they ran may have left one open). If such a pass forks there is nothing left
+    /// to wait for in the child.
+    pub(crate) fn wait_for_passes(
+        &self,
+        work: &impl Work,
+        done: impl Fn() -> bool,
+    ) -> Result<(), WouldDeadlock> {
+        if user_code::runs_for(self.domain) {
+            return Err(WouldDeadlock);
+        }
+        let (me, process) = (thread::token(), fork::process());
+        let serves = serves(self.domain);
+        let mut listed = None;
+        while !done() && fork::process() == process {
+            // It may have ended idle, and user code of others is not for the caller to run.
+            self.ensure_service();
+            if self.service_runs() && !serves {
+                let now = clock::now();
+                let due = self.note_service(now);
+                let waiter = self.shared.waiters.prepare();
+                self.kick();
+                // The pass that makes it true signals, and so does the thread when it goes down;
+                // the bound is a safety net.
+                if done() || !self.service_runs() {
+                    waiter.leave()
+                } else {
+                    waiter.sleep(Some(due.min(now + LONGEST_SLEEP)))
+                }
+                listed.get_or_insert_with(|| self.stalls.list_waiter());
+            } else if let Some(cookie) = Cookie::oldest(self.pass(work).cookie, self.wake_futures())
+            {
+                let until = clock::now() + LONGEST_SLEEP;
+                if !done()
+                    && self.wait_for(cookie, me, Some(until), Haste::Normal) == Waited::HeldUpBySelf
+                    && !done()
+                {
+                    return Err(WouldDeadlock);
+                }
+            } else {
+                // No thread, and nothing to wait for: there was no memory.
+                self.sleep_until(clock::now() + FIRST_SLEEP, &done);
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes those in `wait_for_passes`; for the pass to call when it has finished something that
+    /// was asked for.
+    pub(crate) fn signal_waiters(&self) {
+        self.shared.waiters.signal();
+    }
+
+    /// Returns true if the event is known to have come. One load.
+    pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::GracePeriod(cookie) => self.has_ended(cookie),
+            Awaited::Callbacks(position) => self.callbacks_invoked() >= position,
+        }
+    }
+
+    /// Wakes `waker`, instead of the one registered at `place`, once `awaited` has come: at once,
+    /// if it has.
+    pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
+        if self.futures.put(awaited, waker, place) {
+            self.kick();
+        } else {
+            self.ensure_service();
+        }
+    }
+
+    /// Wakes the tasks whose event has come. Returns the grace period that the others wait for.
+    pub(super) fn wake_futures(&self) -> Option<Cookie> {
+        let (completed, invoked) = (self.shared.seq.completed().bits(), self.callbacks_invoked());
+        self.futures.wake_due(self.domain, completed, invoked)
     }
 }

@@ -8,11 +8,11 @@ use crate::gp::{
     barrier_mode::BarrierMode,
     callback::boxed,
     engine::Engine,
-    engine::service::Served,
-    engine::wakers::{Awaited, Place},
     flavour::Flavour,
     policy::Sound,
     seq::Sequence,
+    server::Served,
+    wakers::{Awaited, Place},
     work::{Outlook, Work},
 };
 use crate::platform::{
@@ -141,7 +141,7 @@ fn loom_futures_are_woken_when_an_older_one_is_dropped() {
         let other = thread::spawn(move || {
             let (awaited, place) = (Awaited::GracePeriod(older), Place::default());
             theirs.0.wake_after(awaited, Waker::noop(), &place);
-            drop(theirs.0.forget_waker(awaited, &place));
+            drop(theirs.0.futures.forget(awaited, &place));
         });
         wait(&serving.0, Awaited::GracePeriod(younger));
         other.join().unwrap();

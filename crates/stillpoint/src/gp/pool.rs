@@ -22,17 +22,17 @@
 //! member's round takes the kick, as that of a thread does. All else is under the lock, which no user code
 //! runs under.
 
-use super::{ENDED, Pace, Round, SERVES, START_BYTES, Served};
-use crate::{
-    gp::{engine::wait::LONGEST_SLEEP, seq::Cookie},
-    platform::{
-        clock::{self, Nanos},
-        event::EventCount,
-        fork::{AtForkHandle, ForkReset},
-        memory, refused,
-        sync::{Mutex, lock},
-        thread::{self, Token},
-    },
+use super::{
+    seq::Cookie,
+    server::{ENDED, LONGEST_SLEEP, Pace, Round, SERVES, START_BYTES, Served},
+};
+use crate::platform::{
+    clock::{self, Nanos},
+    event::EventCount,
+    fork::{AtForkHandle, ForkReset},
+    memory, refused,
+    sync::{Mutex, lock},
+    thread::{self, Token},
 };
 use std::{
     cell::Cell,

@@ -26,14 +26,11 @@
 //! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll
 //! and drop other futures. Panics of a wake-up are contained and counted.
 
-use super::Engine;
-use crate::{
-    gp::{policy::Policy, seq::Cookie},
-    platform::{
-        fork,
-        sync::{AtomicU64, Mutex, Ordering, lock},
-        user_code,
-    },
+use super::seq::Cookie;
+use crate::platform::{
+    fork,
+    sync::{AtomicU64, Mutex, Ordering, lock},
+    user_code,
 };
 use std::{
     mem,
@@ -76,10 +73,10 @@ struct Entry {
 
 /// No entry is before its parent, which is at half its index.
 #[derive(Debug)]
-pub(in crate::gp) struct Heap(Vec<Entry>);
+pub(super) struct Heap(Vec<Entry>);
 
 impl Heap {
-    pub(in crate::gp) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
 
@@ -155,7 +152,7 @@ fn is_before(a: u64, b: u64) -> bool {
 
 /// Waiters for one kind of number.
 #[derive(Debug)]
-pub(in crate::gp) struct Wakers(pub(in crate::gp) Mutex<Heap>);
+pub(super) struct Wakers(pub(super) Mutex<Heap>);
 
 impl Wakers {
     fn new() -> Self {
@@ -204,10 +201,10 @@ impl Wakers {
 
 /// An engine's futures.
 #[derive(Debug)]
-pub(in crate::gp) struct Futures {
-    pub(in crate::gp) grace_periods: Wakers,
-    pub(in crate::gp) callbacks: Wakers,
-    panicked: AtomicU64,
+pub(crate) struct Futures {
+    pub(super) grace_periods: Wakers,
+    pub(super) callbacks: Wakers,
+    pub(super) panicked: AtomicU64,
 }
 
 impl Futures {
@@ -232,84 +229,58 @@ impl Futures {
         self.of(awaited).put(awaited.number(), waker, place)
     }
 
-    /// Wakes all that `next` gives, for domain `id`, with nothing held.
-    fn wake(&self, id: u64, mut next: impl FnMut() -> Option<Waker>) {
+    /// Returns whether `waker` waits at `place` already.
+    pub(crate) fn will_wake(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
+        self.of(awaited).knows(place, waker)
+    }
+
+    /// Undoes [`Futures::put`]. Returns the waker, if it has not been called.
+    pub(crate) fn forget(&self, awaited: Awaited, place: &Place) -> Option<Waker> {
+        self.of(awaited).take(place)
+    }
+
+    /// Returns the number of tasks that wait.
+    pub(crate) fn len(&self) -> u64 {
+        self.grace_periods.len() + self.callbacks.len()
+    }
+
+    /// Calls all wakers that `next` gives, for `domain`, with nothing held.
+    fn wake(&self, domain: u64, mut next: impl FnMut() -> Option<Waker>) {
         while let Some(waker) = next() {
-            if user_code::wakes(id, || waker.wake()) {
+            if user_code::wakes(domain, || waker.wake()) {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
-}
 
-impl<P: Policy> Engine<P> {
-    /// Returns true if it is known to have come. One load.
-    pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
-        match awaited {
-            Awaited::GracePeriod(cookie) => self.has_ended(cookie),
-            Awaited::Callbacks(position) => self.callbacks_invoked() >= position,
-        }
-    }
-
-    /// Returns whether `waker` waits at `place` already.
-    pub(crate) fn will_wake(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
-        self.futures.of(awaited).knows(place, waker)
-    }
-
-    /// Wakes `waker`, instead of the one registered at `place`, once `awaited` has come: at once,
-    /// if it has.
-    pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
-        if self.futures.put(awaited, waker, place) {
-            self.kick();
-        } else {
-            self.ensure_service();
-        }
-    }
-
-    /// Undoes [`Engine::wake_after`]. Returns the waker, if it has not been called.
-    pub(crate) fn forget_waker(&self, awaited: Awaited, place: &Place) -> Option<Waker> {
-        self.futures.of(awaited).take(place)
-    }
-
-    /// Wakes the tasks whose event has come. Returns the grace period that the others wait for:
-    /// none inside a waker that this calls, since the outer call goes on afterwards. Tasks that are
-    /// woken meanwhile and wait again are left for the next time.
-    pub(super) fn wake_futures(&self) -> Option<Cookie> {
-        if user_code::is_waking(self.domain) {
+    /// Wakes the tasks whose number is among the grace periods up to `completed` or the `invoked`
+    /// callbacks. Returns the grace period that the others wait for. Does nothing and returns `None`
+    /// inside a waker that this calls, since the outer call goes on afterwards. A task that is woken
+    /// meanwhile and waits again is left for the next call.
+    pub(super) fn wake_due(&self, domain: u64, completed: u64, invoked: u64) -> Option<Cookie> {
+        if user_code::is_waking(domain) {
             return None;
         }
-        let (completed, invoked) = (self.shared.seq.completed().bits(), self.callbacks_invoked());
-        self.futures.wake(self.domain, || {
-            self.futures.grace_periods.take_due(completed)
-        });
-        self.futures
-            .wake(self.domain, || self.futures.callbacks.take_due(invoked));
-        self.futures.grace_periods.least().map(Cookie::from_raw)
+        self.wake(domain, || self.grace_periods.take_due(completed));
+        self.wake(domain, || self.callbacks.take_due(invoked));
+        self.grace_periods.least().map(Cookie::from_raw)
     }
 
-    /// Wakes all tasks, each once, at the end of a domain, where futures that were forgotten may be
-    /// left, and when a service thread stays down: tasks that wait again have to see by themselves
+    /// Wakes all tasks, each once: at the end of a domain, where futures that were forgotten may be
+    /// left, and when a service thread stays down. A task that waits again has to find out by itself
     /// that no wake-up will come. If one of them forks, the rest is forgotten in the child, as in
     /// `gp/fork.rs`.
-    pub(crate) fn wake_all_futures(&self) {
+    pub(crate) fn wake_all(&self, domain: u64) {
         let process = fork::process();
-        for wakers in [&self.futures.grace_periods, &self.futures.callbacks] {
+        for wakers in [&self.grace_periods, &self.callbacks] {
             let mut left = wakers.take_all().into_iter();
-            self.futures.wake(self.domain, || {
+            self.wake(domain, || {
                 if fork::process() != process {
                     mem::forget(mem::take(&mut left));
                 }
                 left.next().map(|entry| entry.waker)
             });
         }
-    }
-
-    pub(crate) fn futures_pending(&self) -> u64 {
-        self.futures.grace_periods.len() + self.futures.callbacks.len()
-    }
-
-    pub(crate) fn wakers_panicked(&self) -> u64 {
-        self.futures.panicked.load(Ordering::Relaxed)
     }
 }
 
