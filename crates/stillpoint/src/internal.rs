@@ -5,9 +5,9 @@ pub use crate::rcu::{Kept, epoch};
 
 use crate::{
     Destructor, Histogram,
-    gp::Cookie,
+    gp::{Cookie, Haste, Waited},
     kvfree::RetireRequest,
-    platform::{clock::Nanos, user_code},
+    platform::{clock::Nanos, thread as platform_thread, user_code},
     rcu::{self, Domain, Section, global, thread},
     tasks_trace::TraceDomain,
 };
@@ -50,26 +50,26 @@ pub fn domain_id(domain: &Domain) -> u64 {
     domain.id()
 }
 
-/// Returns whether the calling thread is inside a section of the domain. Looks at all records.
-pub fn is_reading(domain: &Domain) -> bool {
-    domain.is_reading()
-}
-
 /// Returns whether the calling thread may wait for grace periods and callbacks of the global
 /// domain: not inside one of either.
 pub fn can_wait() -> bool {
     !global().is_reading() && !user_code::runs_for(global().id())
 }
 
-/// Waits until a grace period has ended, or until `deadline`. Whether it has; it has not,
-/// either, if a section of the calling thread holds it up.
+/// Waits until a grace period has ended, or until `deadline`. Returns whether it has ended: false
+/// also if a section of the calling thread holds it up.
 pub fn wait_until(domain: &Domain, cookie: Cookie, deadline: Nanos) -> bool {
-    domain.wait_until(cookie, deadline)
+    let me = platform_thread::token();
+    domain
+        .engine()
+        .wait_for(cookie, me, Some(deadline), Haste::Normal)
+        == Waited::Ended
 }
 
-/// Drops a share of `object` after a grace period.
+/// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
 pub fn retire_shared<T: Send + Sync + 'static>(domain: &Domain, object: Arc<T>) {
-    domain.retire_shared(object);
+    // SAFETY: the reference is given up here, and may be dropped on any thread.
+    unsafe { thread::retire(domain.core(), RetireRequest::shared(object)) };
 }
 
 /// [`Domain::retire_with`], for a `how` that runs no user code and takes no lock for long: it is

@@ -19,10 +19,7 @@ use crate::{
     node::{CLASSES, Freed, Home, Node},
     space::{Range, merge},
 };
-use stillpoint::{
-    Cookie, Domain,
-    internal::{is_reading, wait_until},
-};
+use stillpoint::{Cookie, Domain, internal::wait_until};
 use stillpoint_platform::{
     clock::{self, Nanos},
     memory,
@@ -59,7 +56,7 @@ impl ArenaState {
         drop(queue);
         // Readers hold the oldest batch up (or the system refused: then the wait ends at once).
         if self.drain.waiting() > self.settings.lazy_pages
-            && !is_reading(&self.domain)
+            && !self.domain.is_reading()
             && wait_until(&self.domain, oldest, clock::now() + PATIENCE)
             && let Some(mut queue) = self.drain.queue.try_lock()
         {
@@ -266,7 +263,7 @@ impl ArenaState {
             )
         };
         if let Some(cookie) = cookie {
-            if is_reading(&self.domain) {
+            if self.domain.is_reading() {
                 return Err(Error::InSection);
             }
             wait(&self.domain, cookie);

@@ -5,7 +5,6 @@ use crate::{
     node::{Freed, Home, Node},
     space::Range,
 };
-use stillpoint::internal::is_reading;
 use stillpoint_platform::{
     mmap::Advice,
     sync::{MutexGuard, Ordering},
@@ -93,7 +92,7 @@ impl ArenaState {
     #[cold]
     #[inline(never)]
     fn drain_now(&self, range: Range) {
-        if is_reading(&self.domain) || user_code::runs_for(self.domain_id) {
+        if self.domain.is_reading() || user_code::runs_for(self.domain_id) {
             return;
         }
         self.domain.synchronize();

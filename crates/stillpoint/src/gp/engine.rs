@@ -69,7 +69,7 @@ pub(crate) enum Progress {
 
 #[derive(Debug)]
 pub(crate) struct Engine<P> {
-    pub(super) domain: u64,
+    pub(crate) domain: u64,
     name: Option<Box<str>>,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,

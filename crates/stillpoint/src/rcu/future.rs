@@ -19,16 +19,18 @@ use crate::{
 };
 use std::{
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     panic::Location,
     pin::Pin,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
-/// A future's part of the waiting: what it waits for, and where it is registered while it does.
+/// A future: what it waits for, and where it is registered while it does.
 struct Sleeper<'d, P: Policy> {
     engine: &'d Engine<P>,
     awaited: Awaited,
+    /// The process in which it was made.
+    process: Process,
     made_at: &'static Location<'static>,
     place: Option<Place>,
     /// The waiter's entry for stall reports, while it waits.
@@ -41,19 +43,44 @@ impl<'d, P: Policy> Sleeper<'d, P> {
         Self {
             engine: domain.engine(),
             awaited,
+            process: fork::process(),
             made_at: Location::caller(),
             place: None,
             listed: None,
         }
     }
 
-    /// Returns ready if the awaited event has come; `last_try` may bring it about, where that costs
-    /// less than a wake-up.
-    fn poll(&mut self, waker: &Waker, last_try: impl FnOnce(&Engine<P>) -> bool) -> Poll<()> {
-        let (engine, awaited) = (self.engine, self.awaited);
+    /// Makes one last attempt before the task is registered. Returns whether the wait is over.
+    fn try_end(&self) -> bool {
+        match self.awaited {
+            // Without a reader in the way this ends the grace period, and costs less than a wake-up.
+            Awaited::GracePeriod(cookie) => {
+                self.engine.recheck(cookie, thread::token()) == Progress::Ended
+            }
+            // The child of a fork has forgotten the callbacks.
+            Awaited::Callbacks(_) => self.process != fork::process(),
+        }
+    }
+
+    /// Takes back what was registered.
+    fn leave(&mut self) {
+        self.listed = None;
+        drop(
+            self.place
+                .take()
+                .and_then(|place| self.engine.futures.forget(self.awaited, &place)),
+        );
+    }
+}
+
+impl<P: Policy> Future for Sleeper<'_, P> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (engine, awaited, waker) = (self.engine, self.awaited, context.waker());
         let will_wake = |place: &Place| engine.futures.will_wake(awaited, waker, place);
         let waits = engine.service_runs() && self.place.as_ref().is_some_and(will_wake);
-        if engine.has_come(awaited) || !waits && last_try(engine) {
+        if engine.has_come(awaited) || !waits && self.try_end() {
             self.leave();
             return Poll::Ready(());
         }
@@ -74,29 +101,6 @@ impl<'d, P: Policy> Sleeper<'d, P> {
             }
         }
         Poll::Pending
-    }
-
-    fn poll_grace_period(&mut self, waker: &Waker, cookie: Cookie) -> Poll<()> {
-        // Idle, one attempt ends it.
-        self.poll(waker, |engine| {
-            engine.recheck(cookie, thread::token()) == Progress::Ended
-        })
-    }
-
-    /// Polls for callbacks that are queued in `process`; in another process they are forgotten.
-    fn poll_barrier(&mut self, waker: &Waker, process: Process) -> Poll<()> {
-        let forgotten = process != fork::process();
-        self.poll(waker, |_| forgotten)
-    }
-
-    /// Takes back what was registered.
-    fn leave(&mut self) {
-        self.listed = None;
-        drop(
-            self.place
-                .take()
-                .and_then(|place| self.engine.futures.forget(self.awaited, &place)),
-        );
     }
 }
 
@@ -152,7 +156,8 @@ impl Domain {
     /// [`Domain::synchronize_async`].
     #[track_caller]
     pub fn cond_synchronize_async(&self, cookie: Cookie) -> GracePeriod<'_> {
-        GracePeriod::new(self, self.core().known(cookie))
+        let awaited = Awaited::GracePeriod(self.core().known(cookie));
+        GracePeriod(Sleeper::new(self.core(), awaited))
     }
 
     /// Returns a future, for tasks, that is ready when every callback that was queued before this
@@ -168,7 +173,8 @@ impl Domain {
     /// goes on working.
     #[track_caller]
     pub fn barrier_async(&self) -> CallbackBarrier<'_> {
-        CallbackBarrier::new(self)
+        let awaited = Awaited::Callbacks(self.engine().callbacks_queued());
+        CallbackBarrier(Sleeper::new(self.core(), awaited))
     }
 }
 
@@ -176,17 +182,13 @@ impl<P: Policy> Core<P> {
     /// See [`Domain::synchronize_async`].
     #[track_caller]
     pub fn synchronize_async(&self) -> impl Future<Output = ()> + use<'_, P> {
-        let cookie = self.start_poll();
-        let mut sleeper = Sleeper::new(self, Awaited::GracePeriod(cookie));
-        poll_fn(move |context| sleeper.poll_grace_period(context.waker(), cookie))
+        Sleeper::new(self, Awaited::GracePeriod(self.start_poll()))
     }
 
     /// See [`Domain::barrier_async`].
     #[track_caller]
     pub fn barrier_async(&self) -> impl Future<Output = ()> + use<'_, P> {
-        let process = fork::process();
-        let mut sleeper = Sleeper::new(self, Awaited::Callbacks(self.engine().callbacks_queued()));
-        poll_fn(move |context| sleeper.poll_barrier(context.waker(), process))
+        Sleeper::new(self, Awaited::Callbacks(self.engine().callbacks_queued()))
     }
 }
 
@@ -198,25 +200,15 @@ impl<P: Policy> Core<P> {
 /// again after it was ready is harmless. What wakes its task, and what must not block on it: see
 /// [`Domain::synchronize_async`](crate::Domain::synchronize_async).
 #[must_use = "a future does nothing for its task unless it is awaited"]
-pub struct GracePeriod<'d> {
-    domain: &'d Domain,
-    cookie: Cookie,
-    sleeper: Sleeper<'d, Sound>,
-}
+pub struct GracePeriod<'d>(Sleeper<'d, Sound>);
 
-impl<'d> GracePeriod<'d> {
-    #[track_caller]
-    pub(super) fn new(domain: &'d Domain, cookie: Cookie) -> Self {
-        Self {
-            domain,
-            cookie,
-            sleeper: Sleeper::new(domain.core(), Awaited::GracePeriod(cookie)),
-        }
-    }
-
+impl GracePeriod<'_> {
     /// Returns the grace period's cookie.
     pub fn cookie(&self) -> Cookie {
-        self.cookie
+        match self.0.awaited {
+            Awaited::GracePeriod(cookie) => cookie,
+            Awaited::Callbacks(_) => unreachable!("it waits for a grace period"),
+        }
     }
 }
 
@@ -224,16 +216,15 @@ impl Future for GracePeriod<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let cookie = self.cookie;
-        self.sleeper.poll_grace_period(context.waker(), cookie)
+        Pin::new(&mut self.0).poll(context)
     }
 }
 
 impl fmt::Debug for GracePeriod<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GracePeriod")
-            .field("domain", &self.domain.id())
-            .field("cookie", &self.cookie)
+            .field("domain", &self.0.engine.domain)
+            .field("cookie", &self.cookie())
             .finish()
     }
 }
@@ -244,38 +235,20 @@ impl fmt::Debug for GracePeriod<'_> {
 /// May be dropped at any time, and moved between threads and executors between polls. Polling it
 /// again after it was ready is harmless.
 #[must_use = "a future does nothing for its task unless it is awaited"]
-pub struct CallbackBarrier<'d> {
-    domain: &'d Domain,
-    /// The process in which the callbacks are queued that it waits for.
-    process: Process,
-    sleeper: Sleeper<'d, Sound>,
-}
-
-impl<'d> CallbackBarrier<'d> {
-    #[track_caller]
-    pub(super) fn new(domain: &'d Domain) -> Self {
-        let awaited = Awaited::Callbacks(domain.engine().callbacks_queued());
-        Self {
-            domain,
-            process: fork::process(),
-            sleeper: Sleeper::new(domain.core(), awaited),
-        }
-    }
-}
+pub struct CallbackBarrier<'d>(Sleeper<'d, Sound>);
 
 impl Future for CallbackBarrier<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let process = self.process;
-        self.sleeper.poll_barrier(context.waker(), process)
+        Pin::new(&mut self.0).poll(context)
     }
 }
 
 impl fmt::Debug for CallbackBarrier<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallbackBarrier")
-            .field("domain", &self.domain.id())
+            .field("domain", &self.0.engine.domain)
             .finish_non_exhaustive()
     }
 }

@@ -220,7 +220,7 @@ pub fn lock(domain: &Domain) {
 /// allocated: begins a level of the section that it still has open, or a new one through a record
 /// for that section alone. It allocates only if all records that the domain has are taken.
 #[cold]
-pub fn lock_unregistered(domain: &Domain) {
+fn lock_unregistered(domain: &Domain) {
     domain.core().lock_late();
 }
 

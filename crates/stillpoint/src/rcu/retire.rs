@@ -7,7 +7,7 @@ use crate::{
     kvfree::{NoPage, OnNoPage, Policy, RetireRequest},
     platform::user_code,
 };
-use std::{alloc::Layout, ptr::NonNull, sync::Arc};
+use std::{alloc::Layout, ptr::NonNull};
 
 /// [`Domain::retire`] of the global domain, with one thread-local load instead of a look-up.
 ///
@@ -232,12 +232,6 @@ impl Domain {
                 .heap()
                 .flush_own(inner.parts.engine(), own.buffer);
         });
-    }
-
-    /// Drops a reference after a grace period, as [`Domain::retire`] frees an object.
-    pub(crate) fn retire_shared<T: Send + Sync + 'static>(&self, object: Arc<T>) {
-        // SAFETY: the reference is given up here, and may be dropped on any thread.
-        unsafe { thread::retire(self.core(), RetireRequest::shared(object)) };
     }
 
     /// Frees a boxed object that embeds a [`CallbackHead`](crate::CallbackHead). The kernel's

@@ -11,7 +11,7 @@ use crate::{
         WouldDeadlock,
     },
     kvfree::{Policy, ThreadBuffer},
-    platform::{clock::Nanos, refused, thread as platform_thread, user_code},
+    platform::{refused, thread as platform_thread, user_code},
 };
 use std::ptr::NonNull;
 
@@ -93,17 +93,6 @@ impl Domain {
     #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         self.core().cond_synchronize(cookie);
-    }
-
-    /// Waits until `deadline`, a time of `platform::clock`. Returns whether the grace period has
-    /// ended: false also if a section of the calling thread holds it up.
-    pub(crate) fn wait_until(&self, cookie: Cookie, deadline: Nanos) -> bool {
-        self.engine().wait_for(
-            cookie,
-            platform_thread::token(),
-            Some(deadline),
-            Haste::Normal,
-        ) == Waited::Ended
     }
 
     /// Runs `callback` on the domain's service thread after a grace period. The kernel's
