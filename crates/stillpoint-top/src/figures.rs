@@ -20,17 +20,11 @@ pub fn now() -> u64 {
 
 /// Identifies a thing across looks. Process ids and numbers of things are used again, so it includes
 /// the times when the page and the thing were made.
-type Key = (u32, u64, String, u64, u64);
+type Key = (u32, u64, u64, u64);
 
 fn key(process: &Process, thing: &Thing) -> Key {
     let page = process.page.made;
-    (
-        process.pid,
-        page,
-        thing.kind.clone(),
-        thing.number,
-        thing.made,
-    )
+    (process.pid, page, thing.number, thing.made)
 }
 
 /// All things at one moment.
@@ -167,7 +161,7 @@ fn of_thing(thing: &Thing, now: u64) -> Json {
     };
     let values: Map<_, _> = thing.values.iter().map(named).collect();
     json!({
-        "kind": thing.kind,
+        "kind": "domain",
         "number": thing.number,
         "name": thing.name,
         "age_s": seconds(now.saturating_sub(thing.made)),

@@ -22,10 +22,9 @@ const SECOND: u64 = 1_000_000_000;
 /// The moment of the look.
 const NOW: u64 = 100 * SECOND;
 
-fn thing(kind: &str, name: &str, values: &[(&str, Unit, Value)]) -> Thing {
+fn thing(name: &str, values: &[(&str, Unit, Value)]) -> Thing {
     let value = |(name, unit, value): &(&str, Unit, Value)| ((*name).into(), *unit, value.clone());
     Thing {
-        kind: kind.to_owned(),
         number: name.len() as u64,
         name: name.to_owned(),
         made: NOW - 10 * SECOND,
@@ -43,7 +42,6 @@ fn domain(name: &str, grace_periods: u64, unreclaimed: u64, stalled_since: u64) 
         ""
     };
     thing(
-        "domain",
         name,
         &[
             ("grace_periods", Unit::Count, Value::Counter(grace_periods)),

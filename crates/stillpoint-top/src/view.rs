@@ -8,7 +8,6 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use stillpoint_platform::stats::read::Thing;
 
 use crate::{
     figures::{Figures, Look, short_bytes, short_number, short_time},
@@ -109,7 +108,7 @@ pub fn title(view: &View) -> [String; 2] {
     } = view.found;
     let domains: usize = processes
         .iter()
-        .map(|process| domains_of(process).count())
+        .map(|process| process.page.things.len())
         .sum();
     let counted = |count: usize, one: &str, more: &str| {
         format!("{count} {}", if count == 1 { one } else { more })
@@ -136,15 +135,14 @@ pub fn title(view: &View) -> [String; 2] {
     ]
 }
 
-fn domains_of(process: &Process) -> impl Iterator<Item = &Thing> {
-    let things = process.page.things.iter();
-    things.filter(|thing| thing.kind == "domain")
-}
-
 fn figures<'a>(view: &View<'a>) -> Vec<Figures<'a>> {
     let (now, before) = (view.now, view.before);
     let of = |process: &'a Process| {
-        domains_of(process).map(move |thing| Figures::new(now, process, thing, before))
+        process
+            .page
+            .things
+            .iter()
+            .map(move |thing| Figures::new(now, process, thing, before))
     };
     view.found.processes.iter().flat_map(of).collect()
 }

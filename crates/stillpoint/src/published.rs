@@ -6,7 +6,7 @@ pub(crate) use crate::platform::stats::{Tap, Words};
 
 use crate::{
     histogram::{BUCKETS, TIMES_WORDS},
-    platform::stats::layout::{Field, Kind},
+    platform::stats::layout::{Field, Fields},
 };
 
 pub(crate) const GRACE_PERIODS: usize = 0;
@@ -33,35 +33,32 @@ pub(crate) const CALLBACK_TIMES: usize = WAIT_TIMES + TIMES_WORDS;
 pub(crate) const RECLAIM_TIMES: usize = CALLBACK_TIMES + TIMES_WORDS;
 pub(crate) const STALL: usize = RECLAIM_TIMES + TIMES_WORDS;
 
-/// A domain.
-pub(crate) static DOMAIN: Kind = Kind {
-    name: "domain",
-    fields: &[
-        Field::counter("grace_periods"),
-        Field::counter("heavy_barriers"),
-        Field::bytes("unreclaimed_bytes"),
-        Field::bytes("budget_bytes"),
-        Field::counter("objects_freed"),
-        Field::counter("assists"),
-        Field::counter("waits"),
-        Field::counter("inline_waits"),
-        Field::counter("objects_leaked"),
-        Field::gauge("callbacks_pending"),
-        Field::counter("callbacks_invoked"),
-        Field::counter("stalls"),
-        Field::counter("service_stalls"),
-        Field::counter("panics"),
-        Field::counter("service_failures"),
-        Field::gauge("reader_records"),
-        Field::time("stalled_since"),
-        Field::time("service_stalled_since"),
-        Field::histogram("grace_period_times", BUCKETS),
-        Field::histogram("wait_times", BUCKETS),
-        Field::histogram("callback_times", BUCKETS),
-        Field::histogram("reclaim_times", BUCKETS),
-        Field::text("stall"),
-    ],
-};
+/// The fields of a domain.
+pub(crate) static DOMAIN: Fields = Fields(&[
+    Field::counter("grace_periods"),
+    Field::counter("heavy_barriers"),
+    Field::bytes("unreclaimed_bytes"),
+    Field::bytes("budget_bytes"),
+    Field::counter("objects_freed"),
+    Field::counter("assists"),
+    Field::counter("waits"),
+    Field::counter("inline_waits"),
+    Field::counter("objects_leaked"),
+    Field::gauge("callbacks_pending"),
+    Field::counter("callbacks_invoked"),
+    Field::counter("stalls"),
+    Field::counter("service_stalls"),
+    Field::counter("panics"),
+    Field::counter("service_failures"),
+    Field::gauge("reader_records"),
+    Field::time("stalled_since"),
+    Field::time("service_stalled_since"),
+    Field::histogram("grace_period_times", BUCKETS),
+    Field::histogram("wait_times", BUCKETS),
+    Field::histogram("callback_times", BUCKETS),
+    Field::histogram("reclaim_times", BUCKETS),
+    Field::text("stall"),
+]);
 
 #[cfg(test)]
 mod tests {

@@ -286,7 +286,7 @@ fn what_is_no_page_is_said_to_be_none() {
     assert!(matches!(other, Err(Error::Version(7))));
     let message = other.expect_err("just looked").to_string();
     assert!(message.contains("version 7"), "{message}");
-    for at in [head::BYTES, head::KINDS, head::FIELDS, head::SLOTS] {
+    for at in [head::BYTES, head::BLOCK, head::FIELDS, head::SLOTS] {
         let wrong = read(&with_word(at, u64::MAX));
         assert!(
             matches!(wrong, Err(Error::Inconsistent(_))),
@@ -300,7 +300,7 @@ fn what_is_no_page_is_said_to_be_none() {
     );
 }
 
-/// The word of a field of the page's only kind.
+/// The word of a field.
 const fn field_word(number: usize, word: usize) -> usize {
     layout::FIELDS_AT + number * layout::field::WORDS + word
 }
@@ -330,14 +330,12 @@ fn blocks_that_are_shown_more_than_once_are_refused() {
     let put = |bytes: &mut [u8], at: usize, value: u64| {
         bytes[at * WORD..][..WORD].copy_from_slice(&value.to_ne_bytes());
     };
-    let kind = layout::KINDS_AT + layout::kind::BLOCK;
-    put(&mut bytes, kind, layout::MOST_BLOCK_WORDS as u64);
+    put(&mut bytes, head::BLOCK, layout::MOST_BLOCK_WORDS as u64);
     bytes.resize((layout::BLOCKS_AT + 2 * layout::MOST_BLOCK_WORDS) * WORD, 0);
     put(&mut bytes, head::SLOTS, layout::MOST_SLOTS as u64);
     for number in 0..layout::MOST_SLOTS {
         let slot = layout::SLOTS_AT + number * layout::slot::WORDS;
         put(&mut bytes, slot + layout::slot::SEQUENCE, 0);
-        put(&mut bytes, slot + layout::slot::KIND, 0);
         put(&mut bytes, slot + layout::slot::STATE, layout::slot::USED);
         put(
             &mut bytes,
@@ -390,7 +388,7 @@ fn assert_bounded(page: &Page) -> Result<(), TestCaseError> {
     prop_assert!(page.words <= layout::WORDS - layout::BLOCKS_AT && values <= layout::MOST_VALUES);
     for thing in &page.things {
         let names = thing.values.iter().map(|(name, _, _)| &**name);
-        for text in [&*thing.name, &thing.kind].into_iter().chain(names) {
+        for text in [&*thing.name].into_iter().chain(names) {
             prop_assert!(text.len() <= 3 * 256 && !text.contains(char::is_control));
         }
     }

@@ -5,9 +5,8 @@
 //! | part | holds |
 //! |---|---|
 //! | head | magic, version, length, process, times, how much of each part is used |
-//! | kinds | for each kind of thing its name, the words of its block, which fields it has |
-//! | fields | for each field its name, unit, kind, and place in the block |
-//! | slots | for each thing a sequence count, its kind, state, block, numbers, name |
+//! | fields | for each field of a domain its name, unit, kind, and place in the block |
+//! | slots | for each domain a sequence count, its state, block, numbers, name |
 //! | blocks | the values |
 //!
 //! Texts are bytes in words, filled up with zeros. Of the head, the first two words are the same in
@@ -20,7 +19,7 @@ pub const NAME: &str = "stillpoint-stats";
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"stillpnt");
 
 /// The second word. Another version has another layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// The bytes of a page. It is sparse: memory is taken where there are values.
 pub const BYTES: usize = 8 << 20;
@@ -40,9 +39,9 @@ pub mod head {
     pub const PID: usize = 3;
     /// When the page was made, by the monotonic clock, in nanoseconds.
     pub const MADE: usize = 4;
-    /// Kinds in use.
-    pub const KINDS: usize = 5;
-    /// Fields in use.
+    /// The words of each block.
+    pub const BLOCK: usize = 5;
+    /// How many fields a block has; 0 before the first domain.
     pub const FIELDS: usize = 6;
     /// Slots that have ever been used.
     pub const SLOTS: usize = 7;
@@ -52,22 +51,6 @@ pub mod head {
     pub const REFUSED: usize = 9;
     /// All words of the head.
     pub const WORDS: usize = 16;
-}
-
-/// Words of a kind.
-pub mod kind {
-    /// Its name.
-    pub const NAME: usize = 0;
-    /// The words of its name.
-    pub const NAME_WORDS: usize = 4;
-    /// The words of its blocks.
-    pub const BLOCK: usize = 4;
-    /// Its first field.
-    pub const FIRST: usize = 5;
-    /// How many fields it has.
-    pub const FIELDS: usize = 6;
-    /// All words of a kind.
-    pub const WORDS: usize = 8;
 }
 
 /// Words of a field.
@@ -92,18 +75,16 @@ pub mod field {
 pub mod slot {
     /// Odd while the slot, or a text in its block, is being changed.
     pub const SEQUENCE: usize = 0;
-    /// The number of its kind.
-    pub const KIND: usize = 1;
     /// [`USED`], [`ENDED`] or [`FREE`]; anything else is as the last.
-    pub const STATE: usize = 2;
+    pub const STATE: usize = 1;
     /// The first word of its block.
-    pub const BLOCK: usize = 3;
-    /// The number of the thing, unique among its kind.
-    pub const NUMBER: usize = 4;
+    pub const BLOCK: usize = 2;
+    /// The number of the domain.
+    pub const NUMBER: usize = 3;
     /// When it was registered, by the monotonic clock, in nanoseconds.
-    pub const MADE: usize = 5;
+    pub const MADE: usize = 4;
     /// Its name.
-    pub const NAME: usize = 6;
+    pub const NAME: usize = 5;
     /// The words of its name.
     pub const NAME_WORDS: usize = 10;
     /// All words of a slot.
@@ -113,13 +94,11 @@ pub mod slot {
     pub const USED: u64 = 1;
     /// It has ended, and is not shown; some thread still counts in its block.
     pub const ENDED: u64 = 3;
-    /// Another thing of the same kind may have the slot.
+    /// Another domain may have the slot.
     pub const FREE: u64 = 2;
 }
 
-/// There are no more kinds.
-pub const MOST_KINDS: usize = 16;
-/// There are no more fields, of all kinds together.
+/// A block has no more fields.
 pub const MOST_FIELDS: usize = 512;
 /// There are no more things at a time.
 pub const MOST_SLOTS: usize = 1024;
@@ -132,10 +111,8 @@ pub const MOST_VALUES: usize = 64 * MOST_SLOTS;
 /// The words of a text in a block.
 pub const TEXT_WORDS: usize = 32;
 
-/// The first word of the kinds.
-pub const KINDS_AT: usize = head::WORDS;
 /// The first word of the fields.
-pub const FIELDS_AT: usize = KINDS_AT + MOST_KINDS * kind::WORDS;
+pub const FIELDS_AT: usize = head::WORDS;
 /// The first word of the slots.
 pub const SLOTS_AT: usize = FIELDS_AT + MOST_FIELDS * field::WORDS;
 /// The first word of the blocks.
@@ -175,7 +152,7 @@ pub enum Unit {
     Text = 4,
 }
 
-/// A field of a kind.
+/// A field of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Its name: lower case and underscores, at most 32 bytes.
@@ -236,22 +213,17 @@ impl Field {
     }
 }
 
-/// A kind of thing that has statistics.
+/// The fields of a block, in their order.
 #[derive(Debug)]
-pub struct Kind {
-    /// Its name: lower case, at most 32 bytes.
-    pub name: &'static str,
-    /// The fields of its blocks, in their order.
-    pub fields: &'static [Field],
-}
+pub struct Fields(pub &'static [Field]);
 
-impl Kind {
+impl Fields {
     /// Returns the first word of the field of this number.
     #[must_use]
     pub const fn at(&self, number: usize) -> usize {
         let (mut at, mut field) = (0, 0);
         while field < number {
-            at += self.fields[field].words;
+            at += self.0[field].words;
             field += 1;
         }
         at
@@ -260,14 +232,14 @@ impl Kind {
     /// Returns the first word of the field of this name.
     #[must_use]
     pub fn place_of(&self, name: &str) -> Option<usize> {
-        let number = self.fields.iter().position(|field| field.name == name)?;
+        let number = self.0.iter().position(|field| field.name == name)?;
         Some(self.at(number))
     }
 
     /// Returns the words of a block.
     #[must_use]
     pub const fn block_words(&self) -> usize {
-        self.at(self.fields.len())
+        self.at(self.0.len())
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::{
     layout::{
-        self, BLOCKS_AT, FIELDS_AT, FieldKind, KINDS_AT, MAGIC, SLOTS_AT, Unit, VERSION, WORD,
-        field, head, kind, slot,
+        self, BLOCKS_AT, FIELDS_AT, FieldKind, MAGIC, SLOTS_AT, Unit, VERSION, WORD, field, head,
+        slot,
     },
     read::{self, Page, ReadAt, Value},
     sequence, tap,
@@ -72,16 +72,13 @@ struct Changing {
 }
 
 impl Changing {
-    /// Without a kind.
+    /// Without fields.
     fn new() -> Self {
         let text = |text: &str| layout::text_words::<1>(text)[0];
         let constant = [
             (head::MAGIC, MAGIC),
             (head::VERSION, VERSION),
             (head::BYTES, layout::BYTES as u64),
-            (KINDS_AT + kind::NAME, text("kind")),
-            (KINDS_AT + kind::BLOCK, 1),
-            (KINDS_AT + kind::FIELDS, 1),
             (FIELDS_AT + field::NAME, text("field")),
             (FIELDS_AT + field::KIND, FieldKind::Counter as u64),
             (FIELDS_AT + field::UNIT, Unit::Count as u64),
@@ -89,7 +86,7 @@ impl Changing {
             (SLOTS_AT + slot::BLOCK, BLOCKS_AT as u64),
         ];
         let model = [
-            head::KINDS,
+            head::BLOCK,
             head::FIELDS,
             head::SLOTS,
             SLOTS_AT + slot::SEQUENCE,
@@ -115,10 +112,10 @@ impl Changing {
         self.model[&at].store(1, Ordering::Release);
     }
 
-    /// As `Table::find` and `Block::new`: a kind, its slot, its thing.
+    /// As `Table::find` and `Block::new`: the fields, a slot, its domain.
     fn add(&self) {
+        self.store(head::BLOCK, 1);
         self.show(head::FIELDS);
-        self.show(head::KINDS);
         self.show(head::SLOTS);
         sequence::change(&self.model[&(SLOTS_AT + slot::SEQUENCE)], || {
             self.store(BLOCKS_AT, 7);
@@ -150,7 +147,7 @@ impl ReadAt for Changing {
     }
 }
 
-/// The release stores of the counts with Q5: a slot that is found has a kind, and its fields.
+/// The release stores of the counts with Q5: if a slot is found, so are the fields.
 #[test]
 fn loom_a_page_that_grows_is_consistent() {
     model(|| {

@@ -7,9 +7,8 @@
 #![forbid(unsafe_code)]
 
 use super::layout::{
-    self, BLOCKS_AT, FIELDS_AT, FieldKind, KINDS_AT, MAGIC, MOST_BLOCK_WORDS, MOST_FIELDS,
-    MOST_KINDS, MOST_SLOTS, MOST_VALUES, SLOTS_AT, Unit, VERSION, WORD, WORDS, field, head, kind,
-    slot,
+    self, BLOCKS_AT, FIELDS_AT, FieldKind, MAGIC, MOST_BLOCK_WORDS, MOST_FIELDS, MOST_SLOTS,
+    MOST_VALUES, SLOTS_AT, Unit, VERSION, WORD, WORDS, field, head, slot,
 };
 use super::sequence;
 use std::{error, fmt, fs::File, io, os::unix::fs::FileExt, sync::Arc};
@@ -96,9 +95,7 @@ pub struct Page {
 /// A domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
-    /// What it is.
-    pub kind: String,
-    /// Its number, unique among those of its kind.
+    /// Its number, which no other domain of the process has had.
     pub number: u64,
     /// Its name, which may be empty.
     pub name: String,
@@ -159,10 +156,10 @@ struct Field {
     len: usize,
 }
 
-/// A kind, as the page describes it.
-struct Kind {
-    name: String,
-    block: usize,
+/// The blocks, as the page describes them.
+struct Blocks {
+    /// The words of each.
+    words: usize,
     fields: Vec<Field>,
 }
 
@@ -186,9 +183,9 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     if head[head::BYTES] != layout::BYTES as u64 {
         return Err(Error::Inconsistent("its length"));
     }
-    // The kinds of these slots are then among those that are counted next, and so are their fields.
+    // If there are slots, the fields have been described before.
     let slots = count(page, head::SLOTS, MOST_SLOTS, "the number of its slots")?;
-    let kinds = kinds(page)?;
+    let blocks = blocks(page)?;
     let mut read = Page {
         pid: head[head::PID],
         made: head[head::MADE],
@@ -199,7 +196,7 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     };
     let mut values = 0;
     for number in 0..slots {
-        match thing(page, number, &kinds)? {
+        match thing(page, number, &blocks)? {
             Look::Thing(thing, words) => {
                 values += thing.values.len();
                 read.words += words;
@@ -236,12 +233,12 @@ enum Look {
 }
 
 /// Returns the thing in a slot. Separate calls read the sequence count before and after that.
-fn thing(page: &(impl ReadAt + ?Sized), number: usize, kinds: &[Kind]) -> Result<Look, Error> {
+fn thing(page: &(impl ReadAt + ?Sized), number: usize, blocks: &Blocks) -> Result<Look, Error> {
     let at = SLOTS_AT + number * slot::WORDS;
     let count = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
     for _ in 0..LOOKS {
         // What is inconsistent because it is being changed is looked at again.
-        let looked = sequence::read(count, || look(page, &words(page, at, slot::WORDS)?, kinds))?;
+        let looked = sequence::read(count, || look(page, &words(page, at, slot::WORDS)?, blocks))?;
         if let Some(looked) = looked {
             return looked;
         }
@@ -249,19 +246,15 @@ fn thing(page: &(impl ReadAt + ?Sized), number: usize, kinds: &[Kind]) -> Result
     Ok(Look::Changing)
 }
 
-fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<Look, Error> {
+fn look(page: &(impl ReadAt + ?Sized), found: &[u64], blocks: &Blocks) -> Result<Look, Error> {
     if found[slot::STATE] != slot::USED {
         return Ok(Look::Free);
     }
-    let kind = usize::try_from(found[slot::KIND])
-        .ok()
-        .and_then(|number| kinds.get(number))
-        .ok_or(Error::Inconsistent("the kind of a thing"))?;
-    let block = bounded(found[slot::BLOCK], WORDS - kind.block, "where a block is")?;
+    let block = bounded(found[slot::BLOCK], WORDS - blocks.words, "where a block is")?;
     if block < BLOCKS_AT {
         return Err(Error::Inconsistent("where a block is"));
     }
-    let block = words(page, block, kind.block)?;
+    let block = words(page, block, blocks.words)?;
     let value = |field: &Field| {
         let words = &block[field.at..field.at + field.len];
         let value = match field.kind {
@@ -274,13 +267,12 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<
         (Arc::clone(&field.name), field.unit, value)
     };
     let thing = Thing {
-        kind: kind.name.clone(),
         number: found[slot::NUMBER],
         name: text(&found[slot::NAME..][..slot::NAME_WORDS]),
         made: found[slot::MADE],
-        values: kind.fields.iter().map(value).collect(),
+        values: blocks.fields.iter().map(value).collect(),
     };
-    Ok(Look::Thing(thing, kind.block))
+    Ok(Look::Thing(thing, blocks.words))
 }
 
 /// Returns a gauge's value. One that several threads change may be below 0 for a moment. All ones
@@ -292,38 +284,25 @@ fn at_least_zero(word: u64, unit: Unit) -> u64 {
     word.cast_signed().max(0).cast_unsigned()
 }
 
-fn kinds(page: &(impl ReadAt + ?Sized)) -> Result<Vec<Kind>, Error> {
-    let kinds = count(page, head::KINDS, MOST_KINDS, "the number of its kinds")?;
+fn blocks(page: &(impl ReadAt + ?Sized)) -> Result<Blocks, Error> {
     let fields = count(page, head::FIELDS, MOST_FIELDS, "the number of its fields")?;
+    let block = words(page, head::BLOCK, 1)?[0];
+    let block = bounded(block, MOST_BLOCK_WORDS, "the length of a block")?;
+    // Each begins behind the one before, so that all of them are no more than the block.
+    let mut end = 0;
     let described = words(page, FIELDS_AT, fields * field::WORDS)?;
-    let described: Vec<_> = described.chunks_exact(field::WORDS).collect();
-    words(page, KINDS_AT, kinds * kind::WORDS)?
-        .chunks_exact(kind::WORDS)
-        .map(|words| {
-            let block = bounded(
-                words[kind::BLOCK],
-                MOST_BLOCK_WORDS,
-                "the length of a block",
-            )?;
-            let first = bounded(words[kind::FIRST], fields, "the fields of a kind")?;
-            let count = bounded(words[kind::FIELDS], fields - first, "the fields of a kind")?;
-            // Each begins behind the one before, so that all of them are no more than the block.
-            let mut end = 0;
-            let fields = described[first..first + count].iter().map(|words| {
-                let field = field(words, block)?;
-                if field.at < end {
-                    return Err(Error::Inconsistent("the place of a field"));
-                }
-                end = field.at + field.len;
-                Ok(field)
-            });
-            Ok(Kind {
-                fields: fields.collect::<Result<_, _>>()?,
-                name: text(&words[kind::NAME..][..kind::NAME_WORDS]),
-                block,
-            })
-        })
-        .collect()
+    let fields = described.chunks_exact(field::WORDS).map(|words| {
+        let field = field(words, block)?;
+        if field.at < end {
+            return Err(Error::Inconsistent("the place of a field"));
+        }
+        end = field.at + field.len;
+        Ok(field)
+    });
+    Ok(Blocks {
+        fields: fields.collect::<Result<_, _>>()?,
+        words: block,
+    })
 }
 
 fn field(words: &[u64], block: usize) -> Result<Field, Error> {

@@ -6,8 +6,7 @@
 
 use super::file;
 use super::layout::{
-    BLOCKS_AT, FIELDS_AT, KINDS_AT, Kind, MOST_BLOCK_WORDS, MOST_FIELDS, MOST_KINDS, MOST_SLOTS,
-    SLOTS_AT, WORDS, field, head, kind, slot, text_words,
+    BLOCKS_AT, FIELDS_AT, Fields, MOST_SLOTS, SLOTS_AT, WORDS, field, head, slot, text_words,
 };
 use super::{Words, sequence};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +18,6 @@ pub(super) struct Table {
     pub(super) page: &'static [AtomicU64],
     /// The words before the blocks, as the process knows them.
     pub(super) own: &'static [AtomicU64],
-}
-
-/// Returns the first word of the kind of this number.
-const fn kind_at(number: usize) -> usize {
-    KINDS_AT + number * kind::WORDS
 }
 
 pub(super) fn store(word: &AtomicU64, value: u64) {
@@ -79,37 +73,17 @@ impl Table {
         self.put(head::REFUSED, self.get(head::REFUSED) + 1);
     }
 
-    /// Reserves a slot and a block for a thing of the kind.
-    pub(super) fn find(&self, of: &'static Kind) -> Option<Words> {
-        let kind = self.find_kind(of)?;
-        self.find_slot(kind, of.block_words())
+    /// Reserves a slot and a block with these fields for a domain. The first call describes the fields.
+    pub(super) fn find(&self, of: &'static Fields) -> Option<Words> {
+        if self.get(head::FIELDS) == 0 {
+            self.describe(of);
+        }
+        self.find_slot(of.block_words())
     }
 
-    /// Returns the number of the kind, which is described if it was not.
-    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
-        let mut description = [0; kind::WORDS];
-        description[kind::NAME..][..kind::NAME_WORDS]
-            .copy_from_slice(&text_words::<{ kind::NAME_WORDS }>(of.name));
-        description[kind::BLOCK] = of.block_words() as u64;
-        description[kind::FIELDS] = of.fields.len() as u64;
-        let is_known = |&number: &usize| {
-            (0..kind::WORDS)
-                .filter(|&word| word != kind::FIRST)
-                .all(|word| self.get(kind_at(number) + word) == description[word])
-        };
-        let kinds = self.number(head::KINDS);
-        if let Some(number) = (0..kinds).find(is_known) {
-            return Some(number);
-        }
-        let first = self.number(head::FIELDS);
-        let fits = kinds < MOST_KINDS
-            && first + of.fields.len() <= MOST_FIELDS
-            && of.block_words() <= MOST_BLOCK_WORDS;
-        if !fits {
-            return None;
-        }
-        for (number, field) in of.fields.iter().enumerate() {
-            let at_field = FIELDS_AT + (first + number) * field::WORDS;
+    fn describe(&self, of: &'static Fields) {
+        for (number, field) in of.0.iter().enumerate() {
+            let at_field = FIELDS_AT + number * field::WORDS;
             let name: [u64; field::NAME_WORDS] = text_words(field.name);
             self.put_all(at_field + field::NAME, &name);
             self.put(at_field + field::KIND, field.kind as u64);
@@ -117,24 +91,19 @@ impl Table {
             self.put(at_field + field::AT, of.at(number) as u64);
             self.put(at_field + field::LEN, field.words as u64);
         }
-        description[kind::FIRST] = first as u64;
-        self.put_all(kind_at(kinds), &description);
-        self.show(head::FIELDS, (first + of.fields.len()) as u64);
-        self.show(head::KINDS, kinds as u64 + 1);
-        Some(kinds)
+        self.put(head::BLOCK, of.block_words() as u64);
+        self.show(head::FIELDS, of.0.len() as u64);
     }
 
     /// Returns a slot and a block that are free, or new.
-    fn find_slot(&self, kind: usize, len: usize) -> Option<Words> {
+    fn find_slot(&self, len: usize) -> Option<Words> {
         let at = |number: usize| SLOTS_AT + number * slot::WORDS;
         let words = |slot: usize| Words {
             words: &self.page[self.number(slot + slot::BLOCK)..][..len],
             slot,
         };
         let slots = self.number(head::SLOTS);
-        let is_free = |&slot: &usize| {
-            self.number(slot + slot::KIND) == kind && self.get(slot + slot::STATE) == slot::FREE
-        };
+        let is_free = |&slot: &usize| self.get(slot + slot::STATE) == slot::FREE;
         if let Some(slot) = (0..slots).map(at).find(is_free) {
             return Some(words(slot));
         }
@@ -145,7 +114,6 @@ impl Table {
         let new = at(slots);
         file::take_memory(&self.page[new..][..slot::WORDS]).ok()?;
         file::take_memory(&self.page[end..][..len]).ok()?;
-        self.put(new + slot::KIND, kind as u64);
         self.put(new + slot::BLOCK, end as u64);
         self.put(new + slot::STATE, slot::FREE);
         self.put(head::END, (end + len) as u64);

@@ -15,7 +15,7 @@
 use super::Words;
 use super::file::{self, Descriptor, Mapped, Shown};
 use super::layout::{
-    BLOCKS_AT, BYTES, Kind, MAGIC, SLOTS_AT, TEXT_WORDS, VERSION, WORDS, head, slot, text_words,
+    BLOCKS_AT, BYTES, Fields, MAGIC, SLOTS_AT, TEXT_WORDS, VERSION, WORDS, head, slot, text_words,
 };
 use super::table::{Table, store, store_all};
 use crate::{
@@ -62,7 +62,7 @@ static FILE: Shown = Shown::none();
 /// The system's error number, in the child of a fork that got no page: its words are nowhere.
 static LOST: AtomicI32 = AtomicI32::new(0);
 
-/// Held while slots, kinds and texts change.
+/// Held while slots, fields and texts change.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// All that is to be published with the page; nothing once there is one. Taken before [`CHANGES`].
@@ -212,11 +212,11 @@ pub struct Block(Words);
 impl Block {
     /// Returns a block of zeros for a thing; `None` without a page, or if it is full, which is
     /// counted in its head. `name` runs no user code.
-    pub fn new(kind: &'static Kind, number: u64, name: impl Display) -> Option<Self> {
+    pub fn new(fields: &'static Fields, number: u64, name: impl Display) -> Option<Self> {
         let table = table()?;
         let name: [u64; slot::NAME_WORDS] = shown(name);
         let _changes = lock(&CHANGES);
-        let Some(block) = table.find(kind) else {
+        let Some(block) = table.find(fields) else {
             table.refuse();
             return None;
         };

@@ -47,15 +47,9 @@ pub fn seen() -> Page {
     read::read(&page()).expect("our page is one")
 }
 
-/// What is of this kind, and has this name.
-pub fn thing(page: &Page, kind: &str, name: &str) -> Option<Thing> {
-    let is_it = |thing: &&Thing| thing.kind == kind && thing.name == name;
-    page.things.iter().find(is_it).cloned()
-}
-
 /// The domain of this name.
 pub fn domain(page: &Page, name: &str) -> Option<Thing> {
-    thing(page, "domain", name)
+    page.things.iter().find(|thing| thing.name == name).cloned()
 }
 
 pub fn shown(name: &str) -> Thing {
