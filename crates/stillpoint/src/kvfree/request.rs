@@ -30,59 +30,33 @@ pub(crate) struct RetireRequest {
 }
 
 impl RetireRequest {
+    /// Makes a request for an object whose block has `size` bytes.
+    #[inline(always)]
+    fn new(channel: Channel, slot: Slot, size: usize) -> Self {
+        Self {
+            channel,
+            slot,
+            bytes: footprint(size),
+            is_guess: false,
+        }
+    }
+
     /// Makes a request for a boxed object, which is dropped on the service thread if it has a destructor.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
-        let channel = if mem::needs_drop::<T>() {
-            Channel::Drop
-        } else {
-            Channel::Plain
-        };
-        let object = Self {
-            channel,
-            slot: Slot::boxed(object),
-            bytes: footprint(size_of::<T>()),
-            is_guess: false,
-        };
+        let slot = Slot::boxed(object);
         if mem::needs_drop::<T>() {
-            object.unweighed()
+            Self::new(Channel::Drop, slot, size_of::<T>()).unweighed()
         } else {
-            object
+            Self::new(Channel::Plain, slot, size_of::<T>())
         }
     }
 
     /// Makes a request for a boxed object that owns `heap_bytes` bytes beside its block.
     #[inline(always)]
     pub(crate) fn weighed<T>(object: NonNull<T>, heap_bytes: usize) -> Self {
-        Self {
-            bytes: footprint(size_of::<T>()),
-            is_guess: false,
-            ..Self::boxed(object)
-        }
-        .owning(heap_bytes)
-    }
-
-    /// Returns the object, which has a destructor, with a guess of its weight if it is small.
-    #[inline(always)]
-    pub(crate) fn unweighed(self) -> Self {
-        if self.bytes < UNWEIGHED {
-            Self {
-                bytes: UNWEIGHED,
-                is_guess: true,
-                ..self
-            }
-        } else {
-            self
-        }
-    }
-
-    /// Returns the object with its weight as a guess.
-    #[inline(always)]
-    pub(crate) fn guessed(self) -> Self {
-        Self {
-            is_guess: true,
-            ..self
-        }
+        let channel = Self::boxed(object).channel;
+        Self::new(channel, Slot::boxed(object), size_of::<T>()).owning(heap_bytes)
     }
 
     /// Makes a request for a boxed object that may be dropped on any thread.
@@ -97,13 +71,8 @@ impl RetireRequest {
     /// Makes a request for a reference to a shared object, which is dropped on the service thread.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         // As if the reference were the last one: the value, and the two counts before it.
-        let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
-        let object = Self {
-            channel: Channel::Drop,
-            slot: Slot::shared(object),
-            bytes,
-            is_guess: false,
-        };
+        let size = size_of::<T>() + 2 * size_of::<usize>();
+        let object = Self::new(Channel::Drop, Slot::shared(object), size);
         if mem::needs_drop::<T>() {
             object.unweighed()
         } else {
@@ -111,23 +80,13 @@ impl RetireRequest {
         }
     }
 
-    /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
-    #[inline(always)]
-    pub(crate) fn owning(self, heap_bytes: usize) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(heap_bytes).min(HEAVIEST),
-            ..self
-        }
-    }
-
     /// Makes a request for what `how` frees, on the service thread.
     #[inline(always)]
     pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        let object = Self::new(Channel::Drop, Slot::with(object, how), how.bytes());
         Self {
-            channel: Channel::Drop,
-            slot: Slot::with(object, how),
-            bytes: footprint(how.bytes()).min(HEAVIEST),
-            is_guess: false,
+            bytes: object.bytes.min(HEAVIEST),
+            ..object
         }
     }
 
@@ -144,22 +103,37 @@ impl RetireRequest {
     #[cfg(unix)]
     #[inline(always)]
     pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
-        Self {
-            channel: Channel::Plain,
-            slot: Slot::malloced(block, bytes),
-            bytes: footprint(bytes),
-            is_guess: false,
-        }
+        Self::new(Channel::Plain, Slot::malloced(block, bytes), bytes)
     }
 
     /// Makes a request for a block of the global allocator.
     #[inline(always)]
     pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
-        Self {
-            channel: Channel::Plain,
-            slot: Slot::memory(block, layout),
-            bytes: footprint(layout.size()),
-            is_guess: false,
+        Self::new(Channel::Plain, Slot::memory(block, layout), layout.size())
+    }
+
+    /// Returns the object, which has a destructor, with a guess of its weight if it is small.
+    #[inline(always)]
+    pub(crate) fn unweighed(mut self) -> Self {
+        if self.bytes < UNWEIGHED {
+            self.bytes = UNWEIGHED;
+            self.is_guess = true;
         }
+        self
+    }
+
+    /// Returns the object with its weight as a guess.
+    #[inline(always)]
+    pub(crate) fn guessed(mut self) -> Self {
+        self.is_guess = true;
+        self
+    }
+
+    /// Returns the object with `heap_bytes` more bytes, which it owns beside its block; it counts for
+    /// [`HEAVIEST`] at most.
+    #[inline(always)]
+    pub(crate) fn owning(mut self, heap_bytes: usize) -> Self {
+        self.bytes = self.bytes.saturating_add(heap_bytes).min(HEAVIEST);
+        self
     }
 }

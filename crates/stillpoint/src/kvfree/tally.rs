@@ -45,31 +45,19 @@ impl Tally {
     }
 }
 
-/// A tally that other threads read.
+/// A tally that other threads read: objects, pages, footprint.
 #[derive(Debug)]
-pub(super) struct Sums {
-    objects: AtomicUsize,
-    pages: AtomicUsize,
-    footprint: AtomicUsize,
-}
+pub(super) struct Sums([AtomicUsize; 3]);
 
 impl Sums {
     pub(super) fn new() -> Self {
-        Self {
-            objects: AtomicUsize::new(0),
-            pages: AtomicUsize::new(0),
-            footprint: AtomicUsize::new(0),
-        }
-    }
-
-    fn fields(&self) -> [&AtomicUsize; 3] {
-        [&self.objects, &self.pages, &self.footprint]
+        Self([0; 3].map(AtomicUsize::new))
     }
 
     /// Adds without a read-modify-write. For the only writer.
     pub(super) fn add(&self, tally: Tally) {
         let changes = [tally.objects, tally.pages, tally.footprint];
-        for (sum, change) in self.fields().into_iter().zip(changes) {
+        for (sum, change) in self.0.iter().zip(changes) {
             let before = sum.load(Ordering::Relaxed);
             // Release, pairs with `load`: a thread that sees objects counted as freed sees what
             // their destructors did, and the objects counted as sealed.
@@ -80,7 +68,7 @@ impl Sums {
     /// Like [`Sums::add`], where there are several writers.
     pub(super) fn add_beside_others(&self, tally: Tally) {
         let changes = [tally.objects, tally.pages, tally.footprint];
-        for (sum, change) in self.fields().into_iter().zip(changes) {
+        for (sum, change) in self.0.iter().zip(changes) {
             // Release, pairs with `load`: as in `add`.
             sum.fetch_add(change, Ordering::Release);
         }
@@ -89,7 +77,7 @@ impl Sums {
     pub(super) fn load(&self) -> Tally {
         // Acquire, pairs with `add` and `add_beside_others`: what is counted as freed has been
         // freed, destructors included.
-        let [objects, pages, footprint] = self.fields().map(|sum| sum.load(Ordering::Acquire));
+        let [objects, pages, footprint] = self.0.each_ref().map(|sum| sum.load(Ordering::Acquire));
         Tally {
             objects,
             pages,
@@ -98,8 +86,8 @@ impl Sums {
     }
 
     pub(super) fn reset(&self, objects: usize) {
-        self.objects.store(objects, Ordering::Relaxed);
-        self.pages.store(0, Ordering::Relaxed);
-        self.footprint.store(0, Ordering::Relaxed);
+        for (sum, value) in self.0.iter().zip([objects, 0, 0]) {
+            sum.store(value, Ordering::Relaxed);
+        }
     }
 }
