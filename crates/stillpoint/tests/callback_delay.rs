@@ -42,7 +42,7 @@ fn barrier(domain: &Domain) {
 }
 
 #[test]
-fn they_are_kept_and_are_due_with_no_delay() {
+fn callbacks_are_kept_and_are_due_with_no_delay() {
     let (domain, calls) = (Domain::new(), Arc::default());
     assert_eq!(domain.callback_delay(), Duration::ZERO);
     domain.set_callback_delay(LONG);
@@ -66,7 +66,7 @@ fn they_are_kept_and_are_due_with_no_delay() {
 }
 
 #[test]
-fn they_run_when_the_delay_is_over_in_their_order() {
+fn callbacks_run_in_their_order_when_the_delay_is_over() {
     let (domain, order) = (Domain::new(), Arc::new(Mutex::new(Vec::new())));
     domain.set_callback_delay(Duration::from_millis(1));
     for number in 0..3 * CALLS {
@@ -133,7 +133,7 @@ fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
 }
 
 #[test]
-fn a_domain_that_ends_runs_them() {
+fn a_domain_that_ends_runs_delayed_callbacks() {
     let (domain, calls) = (Domain::new(), Arc::default());
     domain.set_callback_delay(LONG);
     queue(&domain, &calls);
@@ -144,7 +144,7 @@ fn a_domain_that_ends_runs_them() {
 }
 
 #[test]
-fn one_may_set_the_delay() {
+fn a_callback_may_set_the_delay() {
     let domain = Domain::new();
     domain.set_callback_delay(Duration::from_millis(1));
     let (tell, told) = channel();
@@ -162,8 +162,8 @@ const VARIABLE: &str = "STILLPOINT_CALLBACK_DELAY_MS";
 /// In a process of its own: what the variable there says.
 #[cfg(not(miri))]
 #[test]
-fn the_environment_says_it_for_all_domains() {
-    let name = "the_environment_says_it_for_all_domains";
+fn the_environment_sets_the_delay_of_all_domains() {
+    let name = "the_environment_sets_the_delay_of_all_domains";
     if let Some(value) = env::var_os(VARIABLE) {
         let expected = value
             .to_str()

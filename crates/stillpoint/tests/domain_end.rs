@@ -29,12 +29,12 @@ fn dropping_what_keeps_a_domain_does_not_wait_for_its_service_thread() {
 }
 
 #[test]
-fn so_it_is_in_a_thread_local_destructor() {
+fn nor_does_dropping_it_in_a_thread_local_destructor() {
     keeps::nor_in_a_thread_local_destructor(KEEPS);
 }
 
 #[test]
-fn and_in_a_callback_of_its_own() {
+fn nor_does_dropping_it_in_a_callback_of_the_domain() {
     // But that of a guard, which the callback would wait for.
     keeps::nor_in_a_callback_of_its_own(KEEPS.split_last().expect("there are some").1);
 }
@@ -83,7 +83,7 @@ fn a_guard_without_a_lifetime_keeps_its_domain() {
     }
 }
 
-/// Returns whether it has ever had a service thread or not.
+/// Whether or not it has ever had a service thread.
 #[test]
 fn a_domain_that_ends_by_itself_lets_go_of_everything() {
     struct Gone(Sender<()>);
@@ -114,7 +114,7 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn a_process_does_not_wait_for_it_either() {
+fn a_process_does_not_wait_for_a_domain_that_ends_by_itself() {
     if common::is_child() {
         let (kept, blocked, _) = kept_by(KEEPS[0]);
         drop(kept);
@@ -122,5 +122,5 @@ fn a_process_does_not_wait_for_it_either() {
         std::mem::forget(blocked);
         return;
     }
-    common::child("a_process_does_not_wait_for_it_either").well();
+    common::child("a_process_does_not_wait_for_a_domain_that_ends_by_itself").well();
 }

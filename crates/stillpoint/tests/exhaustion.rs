@@ -7,7 +7,8 @@
 mod common;
 
 use common::{
-    Over, Reader, Tally, Tracked, eventually, panic_message, returns, without_new_threads,
+    Over, Reader, Tally, Tracked, eventually, leak, panic_message, retire, returns,
+    without_new_threads,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -93,15 +94,6 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// More than a page holds.
 const SOME: usize = 700;
-
-fn leak<T>(value: T) -> NonNull<T> {
-    NonNull::from(Box::leak(Box::new(value)))
-}
-
-fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(leak(value)) };
-}
 
 /// Returns whether the object was taken. If not, it is dropped here, as its owner may: no other
 /// thread knows it.

@@ -2,46 +2,21 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually};
+use common::{
+    Reader, Tally, eventually,
+    tasks::{block_on, waker},
+};
 use std::{
-    future::Future,
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::channel,
     },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    task::{Context, Wake, Waker},
+    thread,
 };
 use stillpoint::Domain;
-
-/// Wakes the thread that blocks on a future, and counts.
-struct Unpark(Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.unpark();
-    }
-}
-
-fn waker() -> (Arc<Unpark>, Waker) {
-    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
-    (Arc::clone(&unpark), Waker::from(unpark))
-}
-
-/// The smallest executor: polls only when woken, so that a lost wake-up hangs.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let (_, waker) = waker();
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
-    }
-}
 
 fn poll(future: Pin<&mut (impl Future<Output = ()> + ?Sized)>, waker: &Waker) -> bool {
     future.poll(&mut Context::from_waker(waker)).is_ready()

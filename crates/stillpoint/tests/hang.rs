@@ -162,8 +162,8 @@ fn stalls_and_goes_on(domain: &Domain, reader: Reader) {
 }
 
 #[test]
-fn whatever_stderr_is_nothing_else_hangs_by_it() {
-    let name = "whatever_stderr_is_nothing_else_hangs_by_it";
+fn a_report_hangs_no_thread_whatever_stderr_is() {
+    let name = "a_report_hangs_no_thread_whatever_stderr_is";
     let domain = Domain::new();
     domain.set_stall_timeout(Duration::from_millis(20));
     match child_of().as_deref() {

@@ -174,7 +174,7 @@ fn a_destructor_at_the_threads_end_may_use_the_domain_and_end_it() {
 }
 
 #[test]
-fn a_thread_that_never_quite_ends_holds_up_none_of_those_after_it() {
+fn a_thread_that_never_quite_ends_holds_up_no_later_thread() {
     let domain = Domain::new();
     let (end, may_end) = channel::<()>();
     let ends = Arc::new(AtomicBool::new(false));

@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually};
+use common::{Reader, Tally, eventually, leak, retire};
 use std::{
-    ptr::NonNull,
     sync::mpsc::{Sender, channel},
     thread,
     time::Duration,
@@ -14,11 +13,6 @@ use stillpoint::Domain;
 /// Several pages of the library's, and at most so many objects more.
 const SOME: usize = 3_000;
 const A_PAGE: usize = 256;
-
-fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: from a box just now; no other thread has ever known the object.
-    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
-}
 
 /// A thread fills pages under a reader, then, under a younger one, pages of objects with
 /// destructors, which go to the service thread at once. It falls idle, so the older pages come to
@@ -87,7 +81,7 @@ impl<F: FnMut()> Drop for Heavy<F> {
 #[test]
 fn a_callback_comes_between_two_large_blocks() {
     fn retire_heavy(domain: &Domain, block: impl Send + 'static) {
-        let block = NonNull::from(Box::leak(Box::new(block)));
+        let block = leak(block);
         // SAFETY: from a box just now; no other thread has ever known the object.
         unsafe { domain.retire_weighed(block, 1 << 30) };
     }

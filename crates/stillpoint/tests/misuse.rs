@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, panic_message, quietly, returns};
+use common::{Reader, Tally, Tracked, eventually, panic_message, quietly, returns};
 use std::{
     io,
     ptr::NonNull,
@@ -17,11 +17,19 @@ use stillpoint::{Domain, Guard, Rcu};
 /// What every refusal tells its reader to do, if not what comes first.
 const REMEDY: &str = "first, or hand the wait to another thread";
 
+/// Checks that `call` panics, and that the message names it by `what`, and what to do.
 #[track_caller]
-fn assert_refused(what: &str, message: &str) {
+fn assert_refused<R>(what: &str, call: impl FnOnce() -> R) {
+    assert_tells(what, &panic_message(call));
+}
+
+#[track_caller]
+fn assert_tells(what: &str, message: &str) {
     assert!(message.contains(what), "{message:?} names the call");
     assert!(message.contains(REMEDY), "{message:?} names the remedy");
 }
+
+const WAITING: &str = "waiting for a grace period";
 
 /// Checks that everything in `domain` still works.
 fn assert_works(domain: &Domain) {
@@ -43,28 +51,23 @@ fn assert_works(domain: &Domain) {
 }
 
 #[test]
-fn synchronize_inside_a_section_panics() {
+fn waits_for_a_grace_period_inside_a_section_panic() {
     let domain = Domain::new();
     let guard = domain.read_lock();
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(|| domain.synchronize()),
-    );
+    let (named, started) = (domain.get_state(), domain.start_poll());
+    assert_refused(WAITING, || domain.synchronize());
+    assert_refused(WAITING, || domain.synchronize_expedited());
+    assert_refused(WAITING, || domain.cond_synchronize(named));
+    assert_refused(WAITING, || domain.cond_synchronize(started));
     drop(guard);
     assert_works(&domain);
 }
 
 #[test]
-fn synchronize_inside_a_section_of_the_global_domain_panics() {
+fn waits_inside_a_section_of_the_global_domain_panic() {
     let guard = stillpoint::read_lock();
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(stillpoint::synchronize),
-    );
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(|| stillpoint::read(|_| stillpoint::synchronize())),
-    );
+    assert_refused(WAITING, stillpoint::synchronize);
+    assert_refused(WAITING, || stillpoint::read(|_| stillpoint::synchronize()));
     drop(guard);
     stillpoint::synchronize();
 }
@@ -75,66 +78,29 @@ fn synchronize_inside_a_nested_section_panics_until_the_last_guard_is_dropped() 
     let outer = domain.read_lock();
     let inner = domain.read_lock();
     drop(outer);
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(|| domain.synchronize()),
-    );
+    assert_refused(WAITING, || domain.synchronize());
     drop(inner);
     domain.synchronize();
 }
 
 #[test]
-fn cond_synchronize_inside_a_section_panics() {
-    let domain = Domain::new();
-    let guard = domain.read_lock();
-    for cookie in [domain.get_state(), domain.start_poll()] {
-        assert_refused(
-            "waiting for a grace period",
-            &panic_message(|| domain.cond_synchronize(cookie)),
-        );
+fn a_wait_for_a_value_inside_a_section_panics_and_the_value_is_freed_later() {
+    let waits: [fn(Rcu<Tracked>, Tracked); 2] = [
+        |cell, other| drop(cell.swap(other).wait()),
+        |cell, _| drop(cell.into_inner()),
+    ];
+    for wait in waits {
+        let (domain, tally) = (Domain::new(), Tally::new());
+        let cell = Rcu::new_in(&domain, tally.value(1));
+        let other = Tally::new().value(2);
+        let guard = domain.read_lock();
+        assert_refused(WAITING, || wait(cell, other));
+        assert_eq!(tally.dropped(), 0, "the section is still open");
+        drop(guard);
+        domain.kvfree_barrier();
+        assert_eq!(tally.dropped(), 1);
+        assert_works(&domain);
     }
-    drop(guard);
-    assert_works(&domain);
-}
-
-#[test]
-fn waiting_for_a_retired_value_inside_a_section_panics_and_the_value_is_freed_later() {
-    let domain = Domain::new();
-    let tally = Tally::new();
-    let cell = Rcu::new_in(&domain, tally.value(1));
-    let guard = domain.read_lock();
-    let value = cell.load(&guard);
-    let retired = cell.swap(tally.value(2));
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(|| retired.wait()),
-    );
-    assert_eq!(
-        (value.get(), tally.dropped()),
-        (1, 0),
-        "the section is still open"
-    );
-    drop(guard);
-    domain.kvfree_barrier();
-    assert_eq!(tally.dropped(), 1);
-    assert_works(&domain);
-}
-
-#[test]
-fn into_inner_inside_a_section_panics_and_the_value_is_freed_later() {
-    let domain = Domain::new();
-    let tally = Tally::new();
-    let cell = Rcu::new_in(&domain, tally.value(1));
-    let guard = domain.read_lock();
-    assert_refused(
-        "waiting for a grace period",
-        &panic_message(|| cell.into_inner()),
-    );
-    assert_eq!(tally.dropped(), 0, "the section is still open");
-    drop(guard);
-    domain.kvfree_barrier();
-    assert_eq!(tally.dropped(), 1);
-    assert_works(&domain);
 }
 
 #[test]
@@ -154,7 +120,7 @@ fn a_barrier_inside_a_section_from_before_a_call_panics() {
     let (called, is_called) = channel();
     let guard = domain.read_lock();
     domain.call(move || called.send(()).expect("the receiver is there"));
-    assert_refused("barrier()", &panic_message(|| domain.barrier()));
+    assert_refused("barrier()", || domain.barrier());
     is_called
         .try_recv()
         .expect_err("the callback waits for the section");
@@ -219,10 +185,7 @@ fn kvfree_barrier_inside_a_section_panics_while_something_waits() {
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock();
     cell.store(tally.value(2));
-    assert_refused(
-        "kvfree_barrier()",
-        &panic_message(|| domain.kvfree_barrier()),
-    );
+    assert_refused("kvfree_barrier()", || domain.kvfree_barrier());
     assert_eq!(tally.dropped(), 0);
     drop(guard);
     domain.kvfree_barrier();
@@ -301,22 +264,12 @@ fn refused_in_a_callback(
 }
 
 #[test]
-fn a_barrier_inside_a_callback_panics() {
+fn barriers_inside_a_callback_panic() {
     let domain = Domain::new();
-    assert_refused(
-        "barrier()",
-        &refused_in_a_callback(&domain, Domain::barrier),
-    );
-    assert_works(&domain);
-}
-
-#[test]
-fn kvfree_barrier_inside_a_callback_panics() {
-    let domain = Domain::new();
-    assert_refused(
-        "kvfree_barrier()",
-        &refused_in_a_callback(&domain, Domain::kvfree_barrier),
-    );
+    let barrier = refused_in_a_callback(&domain, Domain::barrier);
+    assert_tells("barrier()", &barrier);
+    let kvfree_barrier = refused_in_a_callback(&domain, Domain::kvfree_barrier);
+    assert_tells("kvfree_barrier()", &kvfree_barrier);
     assert_works(&domain);
 }
 
@@ -360,18 +313,10 @@ fn barriers_inside_a_deferred_destructor_panic() {
         tell.send(refusal(|| theirs.kvfree_barrier()))
             .expect("the receiver is there");
     });
-    assert_refused(
-        "barrier()",
-        &told
-            .recv_timeout(common::PATIENCE)
-            .expect("refused at once"),
-    );
-    assert_refused(
-        "kvfree_barrier()",
-        &told
-            .recv_timeout(common::PATIENCE)
-            .expect("refused at once"),
-    );
+    for what in ["barrier()", "kvfree_barrier()"] {
+        let message = told.recv_timeout(common::PATIENCE);
+        assert_tells(what, &message.expect("refused at once"));
+    }
     assert_works(&domain);
 }
 

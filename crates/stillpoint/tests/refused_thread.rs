@@ -12,11 +12,11 @@
 mod common;
 
 use common::{
-    Tally, child, eventually, is_child, number, service_threads, sleeps, without_new_threads,
+    Tally, child, eventually, is_child, leak, number, retire, service_threads, sleeps,
+    without_new_threads,
 };
 use std::{
     path::Path,
-    ptr::NonNull,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -56,9 +56,7 @@ impl Busy {
     }
 
     fn retire(&self) {
-        let object = NonNull::from(Box::leak(Box::new(self.tally.value(1))));
-        // SAFETY: no other thread has ever known the object.
-        unsafe { self.domain.retire(object) };
+        retire(&self.domain, self.tally.value(1));
     }
 
     fn is_done(&self) -> bool {
@@ -158,7 +156,7 @@ fn a_retire_in_another_domain_starts_what_was_refused() {
             // More than a page holds.
             for _ in 0..300 {
                 // SAFETY: no other thread has ever known the object.
-                unsafe { other.retire(NonNull::from(Box::leak(Box::new(0_u64)))) };
+                unsafe { other.retire(leak(0_u64)) };
             }
             busy.is_done()
         });

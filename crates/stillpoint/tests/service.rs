@@ -8,10 +8,11 @@ mod common;
 
 use common::forking::{fork, is_apart};
 use common::{
-    Tally, child, eventually, is_child, number, panic_message, quietly, returns, service_threads,
+    Tally, child, eventually, is_child, leak, number, panic_message, quietly, returns,
+    service_threads,
+    tasks::{block_on, is_ready},
 };
 use std::{
-    future::Future,
     panic,
     pin::{Pin, pin},
     sync::{
@@ -19,8 +20,8 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, JoinHandle, Thread},
+    task::{Context, Wake, Waker},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 use stillpoint::lab::{Domain, GracePeriodPolicy, Policy};
@@ -80,31 +81,10 @@ fn reader<const N: usize>(domain: &Domain<Failing<N>>) -> (Sender<()>, JoinHandl
     (leave, thread)
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn is_ready(future: Pin<&mut impl Future<Output = ()>>) -> bool {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    future.poll(&mut Context::from_waker(&waker)) == Poll::Ready(())
-}
-
-/// Polls only when woken.
-fn block_on(future: impl Future<Output = ()>) {
-    let mut future = pin!(future);
-    while !is_ready(future.as_mut()) {
-        thread::park();
-    }
-}
-
 /// An object with a destructor, which the service thread runs.
 fn retire<const N: usize>(domain: &Domain<Failing<N>>, tally: &Tally) {
     // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(std::ptr::NonNull::from(Box::leak(Box::new(tally.value(1))))) };
+    unsafe { domain.retire(leak(tally.value(1))) };
 }
 
 #[test]

@@ -3,43 +3,16 @@
 //! Detects histograms and records that are allocated before they are needed.
 #![cfg(not(miri))]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    ptr::NonNull,
-};
+#[path = "common/counting.rs"]
+mod counting;
+
+use counting::kept_by;
+use std::ptr::NonNull;
 use stillpoint::Domain;
-
-/// Counts what each thread has allocated and not freed.
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: all is done by the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Returns the bytes that `work` allocates and keeps, divided by `count`.
 fn bytes_each(count: usize, work: impl FnOnce()) -> usize {
-    let before = LIVE.get();
-    work();
-    LIVE.get().wrapping_sub(before) / count
+    kept_by(work).1 / count
 }
 
 #[test]

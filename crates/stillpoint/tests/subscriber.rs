@@ -4,19 +4,14 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, number, quietly, returns};
+use common::{Reader, Tally, eventually, leak, number, quietly, retire, returns, tasks::block_on};
 use std::{
     collections::HashMap,
-    future::Future,
     panic::{self, AssertUnwindSafe},
-    pin::pin,
-    ptr::NonNull,
     sync::{
         Arc, LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
     time::Duration,
 };
 use stillpoint::Domain;
@@ -101,29 +96,6 @@ fn events(domain: &Domain) -> usize {
     ACTS.lock().expect("no panic under it")[&number(domain)].1
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Polls only when woken.
-fn block_on(future: impl Future<Output = ()>) {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    while future.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Pending {
-        thread::park();
-    }
-}
-
-/// An object with a destructor.
-fn retire(domain: &Domain, tally: &Tally) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(tally.value(1))))) };
-}
-
 /// Callbacks, destructors, barriers and futures.
 #[track_caller]
 fn goes_on(domain: &Domain) {
@@ -133,7 +105,7 @@ fn goes_on(domain: &Domain) {
     let waits = thread::spawn(move || block_on(theirs.synchronize_async()));
     let theirs = Arc::clone(&called);
     domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
-    retire(domain, &tally);
+    retire(domain, tally.value(1));
     reader.leave();
     eventually(|| called.load(Ordering::SeqCst) == 1 && tally.all_dropped());
     returns(move || waits.join().expect("no panic"));
@@ -190,7 +162,7 @@ fn a_retiring_thread_that_finds_the_stall_goes_on_freeing() {
     let reader = Reader::enter(&domain);
     let retire_inline = || {
         // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1_u64)))) };
+        unsafe { domain.retire(leak(1_u64)) };
     };
     while domain.statistics().stalls == 0 || domain.statistics().waits == 0 {
         (0..1000).for_each(|_| retire_inline());
@@ -223,7 +195,7 @@ fn a_subscriber_may_use_the_library() {
     static TALLY: LazyLock<Tally> = LazyLock::new(Tally::new);
     let domain = told(|domain| {
         drop(domain.read_lock());
-        retire(domain, &TALLY);
+        retire(domain, TALLY.value(1));
         domain.call(|| _ = CALLED.fetch_add(1, Ordering::SeqCst));
         drop(Domain::new());
         // A panic within an event is not told in turn, which would never come to an end.

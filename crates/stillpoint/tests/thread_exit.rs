@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::{Tally, Tracked, eventually, panic_message};
+use common::{Tally, Tracked, eventually, leak, panic_message, retire};
 use std::{
     cell::RefCell,
-    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,11 +14,6 @@ use std::{
     thread,
 };
 use stillpoint::{Domain, Guard, Rcu, RcuOption};
-
-fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
-}
 
 /// A domain that lives for ever, so that thread-local objects may borrow from it.
 fn eternal() -> &'static Domain {
@@ -109,10 +103,7 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
                     cell.store(counted.value(round));
                     retire(domain, round);
                     // SAFETY: no other thread has ever known the object.
-                    unsafe {
-                        domain
-                            .retire_inline(NonNull::from(Box::leak(Box::new(counted.value(round)))))
-                    };
+                    unsafe { domain.retire_inline(leak(counted.value(round))) };
                 }
                 let count = counted.value(round);
                 domain.call(move || drop(count));

@@ -2,12 +2,13 @@
 //! that costs no value.
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
 use common::{Reader, Tally, Tracked, eventually, panic_message, quietly, returns};
+use counting::kept_by;
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     borrow::Cow,
-    cell::Cell,
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque},
     path::PathBuf,
     ptr::NonNull,
@@ -21,37 +22,10 @@ use std::{
 };
 use stillpoint::{Domain, Rcu, RcuOption, Weigh, global, read_lock};
 
-/// Counts what each thread has allocated and not freed.
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: all is done by the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Returns whether what `make` makes says that it owns what it has allocated, by `percent` at most.
 #[track_caller]
 fn assert_owns<T: Weigh>(percent: usize, make: impl FnOnce() -> T) {
-    let before = LIVE.get();
-    let value = make();
-    let owned = LIVE.get().wrapping_sub(before);
+    let (value, owned) = kept_by(make);
     let said = value.heap_bytes();
     assert!(
         said.abs_diff(owned) * 100 <= owned * percent,

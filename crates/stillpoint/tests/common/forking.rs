@@ -1,13 +1,14 @@
 //! Forking in tests. What the forked child finds wrong ends it with a status that the parent sees.
 
-use super::{Tally, eventually};
+pub use super::retire;
+use super::{Tally, eventually, leak};
 use std::{
     fs::File,
     io::{Read, Seek},
     mem,
     os::fd::{AsRawFd, FromRawFd},
     panic::{self, AssertUnwindSafe},
-    ptr::{self, NonNull},
+    ptr,
 };
 use stillpoint::{Domain, Rcu, Statistics};
 
@@ -193,14 +194,9 @@ pub fn is_apart(name: &str) -> bool {
     apart
 }
 
-pub fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(NonNull::from(Box::leak(Box::new(value)))) };
-}
-
 pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
     // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire_inline(NonNull::from(Box::leak(Box::new(value)))) };
+    unsafe { domain.retire_inline(leak(value)) };
 }
 
 /// The pending objects, bytes, pages and callbacks.

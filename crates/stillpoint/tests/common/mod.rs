@@ -11,6 +11,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
+    ptr::NonNull,
     sync::{
         Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -29,10 +30,22 @@ pub mod forking;
 pub mod keeps;
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod page;
+pub mod tasks;
 
 /// How long a test waits for what must come before it fails. Nothing is asserted about how soon it
 /// comes.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });
+
+/// Returns `value` in a box that no other thread has ever known.
+pub fn leak<T>(value: T) -> NonNull<T> {
+    NonNull::from(Box::leak(Box::new(value)))
+}
+
+/// Retires `value`, in a box.
+pub fn retire<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: no other thread has ever known the object.
+    unsafe { domain.retire(leak(value)) };
+}
 
 /// Waits until `condition` holds; fails the test if it never does.
 #[track_caller]

@@ -8,12 +8,12 @@ use std::{
 
 use stillpoint::Domain;
 
-use crate::{common, common::Reader, leak, retire};
+use crate::common::{self, Reader, leak, retire};
 
 const BUDGET: usize = 256 << 10;
 const THREADS: u64 = 40;
 const OBJECTS: usize = 200;
-/// So many of them are within the budget: what each leaves is 40 KiB and more.
+/// Number of threads that stay within the budget: each leaves 40 KiB and more.
 const WITHIN: u64 = 7;
 
 /// Retires objects of 200 bytes by `retire`, each thread from its first on inside a section if
@@ -47,15 +47,15 @@ fn threads_that_exit_early_wait_for_their_first_page() {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
-fn and_for_what_they_retire_in_a_section() {
+fn threads_that_retire_in_a_section_and_exit_early_wait_at_its_end() {
     come_and_go(&Domain::new(), retire, true);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
-fn the_same_in_the_global_domain() {
+fn threads_that_exit_early_wait_in_the_global_domain() {
     if !common::is_child() {
-        return common::child("churn::the_same_in_the_global_domain").well();
+        return common::child("churn::threads_that_exit_early_wait_in_the_global_domain").well();
     }
     for in_section in [false, true] {
         // SAFETY: no other thread has ever known the object.

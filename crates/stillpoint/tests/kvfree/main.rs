@@ -24,20 +24,11 @@ use std::{
 
 use stillpoint::{CallbackHead, Domain, EmbedsHead, lab::free_whole_batches};
 
-use common::{Over, Reader, Tally, Tracked, eventually, returns};
+use common::{Over, Reader, Tally, Tracked, eventually, leak, retire, returns};
 
 /// A page of the library holds about 250 objects; this is several pages, and no whole number of
 /// them.
 const SOME: usize = if cfg!(miri) { 300 } else { 3_001 };
-
-fn leak<T>(value: T) -> NonNull<T> {
-    NonNull::from(Box::leak(Box::new(value)))
-}
-
-fn retire<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(leak(value)) };
-}
 
 fn retire_some(domain: &Domain, tally: &Tally) {
     (0..SOME).for_each(|number| retire(domain, tally.value(number as u64)));
