@@ -31,7 +31,7 @@
 
 pub use crate::seam::barrier::{fence_after_rmw, full_fence, heavy, light, readers_fence};
 
-/// The light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
+/// Issues the light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
 /// Pairs with `heavy`.
 #[inline(always)]
 pub fn light_asymmetric() {

@@ -1,8 +1,8 @@
 //! The environment: all variables that the library reads, and how their values are parsed.
 //!
-//! Each is looked at once, at its first use, and is then a word: there is no lock that a thread
-//! which vanishes in a fork could hold. (std's own, under which it copies the value, is the
-//! exception: without it, a program that changes its environment meanwhile would race with us.)
+//! Each is read once, at its first use, and kept in a word, so no lock is needed that a thread which
+//! vanishes in a fork could hold. The exception is std's lock, under which it copies the value: it keeps
+//! a program from changing the environment meanwhile.
 //! Case does not matter, nor do blanks around a value. An empty value counts as unset. A value that
 //! is not understood is ignored, with one warning on stderr.
 
@@ -24,8 +24,7 @@ struct Variable {
     word: AtomicU64,
 }
 
-/// Not looked at yet. A variable whose value is this number is looked at each time, which does no
-/// harm.
+/// Not read yet. A variable whose value is this number is read each time, which does no harm.
 const UNKNOWN: u64 = u64::MAX - 1;
 
 impl Variable {
@@ -37,7 +36,7 @@ impl Variable {
         }
     }
 
-    /// The value, as `parse` understands it; `unset` where there is none, or `parse` does not know
+    /// Returns the value, as `parse` understands it; `unset` where there is none, or `parse` does not know
     /// it. In the model, which has no environment, always that.
     #[inline]
     fn read(&self, unset: u64, parse: impl FnOnce(&str) -> Option<u64>) -> u64 {
@@ -72,7 +71,7 @@ impl Variable {
         found
     }
 
-    /// For one that is on or off.
+    /// Reads a setting that is on or off.
     #[inline]
     fn switch(&self, unset: bool) -> bool {
         self.read(unset.into(), |text| switch(text).map(u64::from)) != 0
@@ -88,7 +87,7 @@ fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// `STILLPOINT_MEMBARRIER`: whether `membarrier(2)` may be used.
+/// Returns whether `membarrier(2)` may be used: `STILLPOINT_MEMBARRIER`.
 pub fn membarrier() -> bool {
     static MEMBARRIER: Variable = Variable::new(
         "STILLPOINT_MEMBARRIER",
@@ -97,7 +96,7 @@ pub fn membarrier() -> bool {
     MEMBARRIER.switch(true)
 }
 
-/// `STILLPOINT_DEBUG`: whether the C library reports misuse.
+/// Returns whether the C library reports misuse: `STILLPOINT_DEBUG`.
 #[inline]
 pub fn debug() -> bool {
     static DEBUG: Variable = Variable::new(
@@ -107,7 +106,7 @@ pub fn debug() -> bool {
     DEBUG.switch(false)
 }
 
-/// `STILLPOINT_STATS`: whether the process publishes its statistics.
+/// Returns whether the process publishes its statistics: `STILLPOINT_STATS`.
 pub fn statistics() -> bool {
     static STATS: Variable = Variable::new(
         "STILLPOINT_STATS",
@@ -116,7 +115,7 @@ pub fn statistics() -> bool {
     STATS.switch(false)
 }
 
-/// `STILLPOINT_CALLBACK_DELAY_MS`: how long callbacks are kept.
+/// Returns how long callbacks are kept, in nanoseconds: `STILLPOINT_CALLBACK_DELAY_MS`.
 pub fn callback_delay() -> Nanos {
     static DELAY: Variable = Variable::new(
         "STILLPOINT_CALLBACK_DELAY_MS",
@@ -148,13 +147,13 @@ pub struct Stall {
     pub timeout: Option<Nanos>,
 }
 
-/// `STILLPOINT_STALL`.
+/// Returns when stalls are reported, and where: `STILLPOINT_STALL`.
 pub fn stall() -> Stall {
     static STALL: Variable = Variable::new(
         "STILLPOINT_STALL",
         "off (or 0, no, false); stderr (or on, yes, true); or the default time-out in seconds, such as 2.5",
     );
-    /// Words that are no time-outs, because they are less than the shortest.
+    /// Words that stand for no time-out: they are less than the shortest one.
     const UNSET: u64 = 0;
     const OFF: u64 = 1;
     const STDERR: u64 = 2;

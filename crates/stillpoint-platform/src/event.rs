@@ -24,7 +24,7 @@ use crate::{
     sync::{AtomicU32, Ordering},
 };
 
-/// As many as there may be.
+/// Wakes all sleepers.
 const ALL: u32 = i32::MAX as u32;
 
 /// What waiters sleep on.
@@ -47,7 +47,7 @@ impl EventCount {
     /// Announces a waiter. It must look at its condition after this and before [`Waiter::sleep`].
     #[inline]
     pub fn prepare(&self) -> Waiter<'_> {
-        // Relaxed [E1]: E2 has the signaller see it.
+        // Relaxed [E1]: by E2 the signaller sees it.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // Fence [E2]: the signaller sees us (E1), or we see the condition that it has made true.
         full_fence();
@@ -66,7 +66,7 @@ impl EventCount {
         self.wake_sleepers();
     }
 
-    /// As [`signal`](Self::signal), for a caller that made the condition true by a
+    /// Wakes all waiters like [`signal`](Self::signal), for a caller that made the condition true by a
     /// read-modify-write: on x86-64 that is already the full fence.
     #[inline]
     pub fn signal_after_rmw(&self) {
@@ -100,9 +100,9 @@ impl EventCount {
         }
     }
 
-    /// In the child of a fork: forgets the waiters. The calling thread, the only one left, is not
-    /// among them: between announcing itself and sleeping or leaving, a thread runs no user code,
-    /// and only user code forks.
+    /// Forgets the waiters, in the child of a fork. The calling thread, the only one left, is not among
+    /// them: only user code forks, and a thread runs none between announcing itself and sleeping or
+    /// leaving.
     pub fn reset_in_child(&self) {
         self.sleepers.store(0, Ordering::Relaxed);
     }

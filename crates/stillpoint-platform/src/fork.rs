@@ -18,10 +18,10 @@
 //!
 //! * Atomics, and what an atomic has published (the readers' records, the list of places). The
 //!   child sees a state that the parent has been through, although Linux copies one page after the
-//!   other while the parent's threads run: a store that is too late for its page's copy stands
-//!   still, and its thread with it, until all pages are copied; so whatever the child sees, it also
-//!   sees what happened before that.
-//! * A subject in which, as these show, no lost thread has left anything: it may stay as it is.
+//!   other while the parent's threads run: a thread whose store comes
+//!   too late for its page's copy stands still until all pages are copied. So with whatever the
+//!   child sees it also sees what happened before.
+//! * A subject in which these atomics show that no lost thread has left anything: it stays as it is.
 //! * What belongs to the forking thread alone, and what it is not in the middle of changing: only
 //!   user code forks, and the library calls user code with no lock held except an [owned
 //!   mutex](super::owned_mutex), and with no waiter [announced](super::event).
@@ -70,16 +70,16 @@ static SURVIVOR: AtomicU64 = AtomicU64::new(0);
 /// That thread's kernel id.
 static SURVIVORS_TID: AtomicU32 = AtomicU32::new(0);
 
-/// In the child: records the calling thread's new kernel id.
+/// Records the calling thread's new kernel id, in the child.
 #[cfg(not(stillpoint_loom))]
 pub(crate) fn note_survivor() {
     SURVIVORS_TID.store(crate::thread::tid(), Ordering::Relaxed);
     SURVIVOR.store(crate::thread::token().get(), Ordering::Relaxed);
 }
 
-/// Returns the kernel id of the thread with the token `owner`. `noted` is the id that the thread had
-/// when it was recorded: the thread that forks has another in the child, which so need not write to
-/// every place that records it.
+/// Returns the kernel id of the thread with the token `owner`. `noted` is the id that was recorded for it:
+/// the thread that forks has another one in the child, which need not write to every place that records
+/// it.
 #[inline]
 pub fn tid_of(owner: u64, noted: u32) -> u32 {
     if owner == SURVIVOR.load(Ordering::Relaxed) && owner != 0 {

@@ -41,15 +41,15 @@ impl<T> ForkMutex<T> {
     /// Blocks until the lock is free, and takes it. `None` if the lock is lost.
     #[inline]
     pub fn lock_unless_lost(&self) -> Option<MutexGuard<'_, T>> {
-        // A lost lock is held for good, so only a thread that would wait has to ask.
+        // A lost lock is held for good, so a thread that gets the lock at once need not ask.
         match self.lock.lock_at_once() {
             Some(guard) => Some(guard),
             None => self.wait(),
         }
     }
 
-    /// As [`lock`](Self::lock), with a callback before the calling thread blocks and another after it
-    /// has.
+    /// Locks like [`lock`](Self::lock). Calls a function before the calling thread blocks, and another
+    /// afterwards.
     #[inline]
     pub fn lock_telling(&self, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
         // In the model, where a try is no point to switch threads at, there is nothing to tell.
@@ -79,7 +79,7 @@ impl<T> ForkMutex<T> {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// In the child of a fork: marks the lock as lost if a thread held it. Returns whether it is.
+    /// Marks the lock as lost, in the child of a fork, if a thread held it. Returns whether it is lost.
     ///
     /// # Safety
     ///

@@ -27,7 +27,8 @@ pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     Some(all.into_boxed_slice())
 }
 
-/// Like [`try_several`], for values that are zeros: large ones take memory when they are first written.
+/// Allocates like [`try_several`], for values that are zeros: large ones take memory when they are first
+/// written.
 ///
 /// # Safety
 ///

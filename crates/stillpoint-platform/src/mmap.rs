@@ -102,15 +102,16 @@ impl Mapping {
         }
     }
 
-    /// `len` bytes, a multiple of the page size, that are zero and take memory only where they are
+    /// Maps `len` bytes, a multiple of the page size, that are zero and take memory only where they are
     /// written.
     #[cfg_attr(miri, allow(dead_code))]
     pub fn zeroed(len: usize) -> Result<Self, Refused> {
         Self::zeroed_at(ptr::null_mut(), len)
     }
 
-    /// As [`Mapping::zeroed`], at a multiple of `align`, a power of two: at the address `hint`, which
-    /// is one, if that is free. The kernel counts neighbours of the same kind as one mapping.
+    /// Maps zeros like [`Mapping::zeroed`], at a multiple of `align`, a power of two. Prefers the address
+    /// `hint`, such a multiple, if it is free: the kernel counts neighbours of the same kind as one
+    /// mapping.
     pub fn zeroed_near(hint: usize, len: usize, align: usize) -> Result<Self, Refused> {
         let mapping = Self::zeroed_at(ptr::without_provenance_mut(hint), len)?;
         if mapping.start.addr().get().is_multiple_of(align) {
@@ -196,7 +197,7 @@ impl Drop for Mapping {
 #[repr(transparent)]
 pub struct Pages(libc::iovec);
 
-/// What is to become of pages.
+/// What to do with pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Advice {
@@ -217,10 +218,10 @@ pub enum Advice {
 /// Names the calling process to `process_madvise`, without a descriptor that a child would inherit.
 const THIS_PROCESS: i32 = -10_000;
 
-/// Ranges that one call takes.
+/// Number of ranges that one call takes.
 const MOST_RANGES: usize = 1024;
 
-/// How often a call that says "try again" is made again.
+/// Number of times that a call which says "try again" is repeated.
 const MOST_REFUSALS: usize = 100;
 
 /// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are
@@ -240,7 +241,7 @@ pub unsafe fn advise(
         // SAFETY: the caller's promise; `Pages` is an iovec.
         match unsafe { process_madvise(some, advice) } {
             Ok(mut bytes) if bytes > 0 => {
-                // A range that is done in part is done again: no advice minds.
+                // A range that was done in part is done again, which does no harm.
                 let whole = |range: &&Pages| {
                     let fits = range.0.iov_len <= bytes;
                     bytes -= if fits { range.0.iov_len } else { 0 };
@@ -252,7 +253,7 @@ pub unsafe fn advise(
                     break;
                 }
             }
-            // Whatever the reason was, one range at a time tells it, or goes through.
+            // One range at a time succeeds, or shows the reason.
             _ => break,
         }
     }
@@ -307,13 +308,13 @@ unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
         }
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         refusals += 1;
-        // Memory that its owner has locked is refused until it is unlocked, which also the next
-        // owner would not expect it to be.
+        // The kernel refuses memory that its owner has locked. It is unlocked for the next owner, who
+        // does not expect locked memory either.
         // SAFETY: changes no bytes.
         let unlocked = errno == libc::EINVAL
             && refusals == 1
             && unsafe { libc::munlock(range.0.iov_base, range.0.iov_len) } == 0;
-        // EAGAIN can be for ever, where the process has all the mappings that it may have.
+        // EAGAIN may last for ever, if the process has all the mappings that it may have.
         let again = (errno == libc::EINTR || errno == libc::EAGAIN) && refusals < MOST_REFUSALS;
         if !unlocked && !again {
             return Err(Refused {

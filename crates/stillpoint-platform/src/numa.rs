@@ -3,7 +3,7 @@
 use super::cpu;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Which node each processor belongs to.
+/// The node of each processor.
 #[derive(Debug)]
 struct Topology {
     nodes: usize,
@@ -46,7 +46,7 @@ impl Topology {
     }
 }
 
-/// Two threads may both read it; the slower discards its own. Neither waits for the other, which a
+/// Returns the topology, read once. Two threads may both read it; the slower discards its own. Neither waits for the other, which a
 /// fork may remove.
 fn topology() -> &'static Topology {
     static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
@@ -90,13 +90,13 @@ pub fn current() -> usize {
     topology.node_of.get(cpu::current()).copied().unwrap_or(0)
 }
 
-/// The numbers of a list such as `0-3,8,10-11`; `None` if it is none.
+/// Parses a list of numbers such as `0-3,8,10-11`. `None` if it is no such list.
 #[cfg_attr(
     not(all(target_os = "linux", not(miri))),
     allow(dead_code, reason = "there is nothing to read here")
 )]
 fn parse_list(text: &str) -> Option<Vec<usize>> {
-    /// More than any system has: a broken list must not fill the memory.
+    /// Upper bound on numbers, which no system reaches: a broken list must not fill the memory.
     const MOST: usize = 1 << 16;
     let mut numbers = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {

@@ -47,7 +47,7 @@ impl OwnedMutex {
         }
     }
 
-    /// In the child of a fork: releases the lock, unless the calling thread holds it.
+    /// Releases the lock, in the child of a fork, unless the calling thread holds it.
     ///
     /// # Safety
     ///

@@ -37,7 +37,7 @@ struct Entry {
     next: *mut Entry,
 }
 
-/// A service's entry, while that is not in the list.
+/// The place of a service's entry while it is not in the list.
 #[derive(Debug)]
 pub struct Place {
     what: Weak<dyn Refused>,

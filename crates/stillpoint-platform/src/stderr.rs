@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 /// The longest line, with its newline: what a pipe takes as a whole or not at all (`PIPE_BUF`).
 const LONGEST: usize = 4096;
 
-/// What ends a line that was too long.
+/// The end of a line that was too long.
 const CUT: &[u8] = b" ...";
 
 /// One line, which begins with the library's name. What does not fit is cut off.
@@ -20,7 +20,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Makes an empty one.
+    /// Makes an empty line.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it is written to at once")]
     pub fn new() -> Self {
@@ -33,7 +33,7 @@ impl Line {
         line
     }
 
-    /// Adds what need not be UTF-8.
+    /// Adds bytes, which need not be UTF-8.
     pub fn push(&mut self, text: &[u8]) {
         let end = LONGEST - CUT.len() - 1;
         let fits = text.len().min(end - self.length);
@@ -74,7 +74,7 @@ impl fmt::Debug for Line {
 /// Writes a line: `what`, behind the library's name.
 pub fn line(what: fmt::Arguments<'_>) {
     let mut line = Line::new();
-    // It never fails; a `Display` that does has said what it could.
+    // Our writer never fails. If a `Display` does, the line has what it had written.
     let _ = line.write_fmt(what);
     line.send();
 }
@@ -102,7 +102,7 @@ fn can_write() -> bool {
         )
     };
     let broken = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
-    // A filter that forbids the question may well let the write through.
+    // A filter that forbids the question may still permit the write.
     found < 0 || stderr.revents & libc::POLLOUT != 0 && stderr.revents & broken == 0
 }
 

@@ -24,7 +24,7 @@ impl Token {
     }
 }
 
-/// The kernel's id of the calling thread; 0 where there is none.
+/// Returns the kernel's id of the calling thread; 0 where there is none.
 pub fn tid() -> u32 {
     #[cfg(all(target_os = "linux", not(miri)))]
     return rustix::thread::gettid().as_raw_pid().cast_unsigned();
@@ -32,7 +32,7 @@ pub fn tid() -> u32 {
     0
 }
 
-/// The name of the thread with kernel id `tid`, as the program set it; `None` once the thread has
+/// Returns the name of the thread with kernel id `tid`, as the program set it; `None` once the thread has
 /// exited, or if it cannot be read.
 pub fn name_of(tid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).ok()?;
@@ -45,7 +45,7 @@ pub fn name_of(tid: u32) -> Option<String> {
 pub fn blocked_in(tid: u32) -> Option<SystemCall> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        // Of the thread that reads it, the file has the `read()`.
+        // For the thread that reads the file, it shows the `read()`.
         if tid == self::tid() {
             return None;
         }
@@ -67,7 +67,7 @@ pub fn blocked_in(tid: u32) -> Option<SystemCall> {
 pub struct SystemCall {
     /// Its name.
     pub name: &'static str,
-    /// What for.
+    /// The kind of event that it waits for.
     pub waits_for: WaitsFor,
 }
 
@@ -189,7 +189,7 @@ impl Handle {
                 use std::os::unix::thread::JoinHandleExt;
                 // SAFETY: a handle is neither; after `true` nothing but its memory is given back.
                 if unsafe { bare::has_joined(thread.as_pthread_t()) } {
-                    // Which does not detach it.
+                    // This does not detach it.
                     let _ = thread.into_pthread_t();
                     Ok(())
                 } else {
@@ -198,7 +198,7 @@ impl Handle {
             }
             #[cfg(all(target_os = "linux", not(miri)))]
             Self::Bare(thread) => thread.try_join().map_err(Self::Bare),
-            // Nothing there tells when the destructors have run.
+            // There is no way to tell when the destructors have run.
             #[cfg(not(all(target_os = "linux", not(miri))))]
             Self::Std(thread) if thread.is_finished() => {
                 drop(thread.join());

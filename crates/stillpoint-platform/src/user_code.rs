@@ -5,9 +5,9 @@
 //! itself, goes through [`run`], which does the following, in this order:
 //!
 //! 1. The thread is marked as running user code of the domain ([`runs_for`]), so that a wait for
-//!    the calling thread itself is refused. (Nothing waits for the return of a waker, which is
-//!    called outside of passes, or of a weigher, which the caller of the library may as well have
-//!    called: they have marks of their own, [`wakes`] and [`weighs`].)
+//!    the calling thread itself is refused. (No wait depends on a waker, which is called
+//!    outside of passes, or on a weigher, which runs on the caller's thread: they have separate marks,
+//!    [`wakes`] and [`weighs`].)
 //! 2. A panic is caught, and one of the payload's destructor too.
 //! 3. It is reported, with the feature `tracing`. The subscriber is user code: its panic is caught,
 //!    and its actions within an event cause no further events on that thread; otherwise a
@@ -27,8 +27,8 @@ use std::{
 /// The domain number of user code that belongs to no domain.
 pub const NO_DOMAIN: u64 = 0;
 
-/// A domain whose user code runs on this thread, inside that of others: an object that a destructor
-/// of one domain retires to another may be freed at once.
+/// A domain whose user code runs on this thread, perhaps inside that of another domain: an object that a
+/// destructor of one domain retires to another may be freed at once.
 struct Frame {
     domain: u64,
     what: What,
@@ -85,8 +85,8 @@ pub fn runs() -> bool {
 
 /// Runs `code`, of domain `id`, and reports whether it panicked. Nothing unwinds out of it.
 ///
-/// The caller touches nothing afterwards that `code` may have left half changed; that is what makes
-/// `AssertUnwindSafe` true.
+/// `AssertUnwindSafe` holds because the caller touches nothing afterwards that `code` may have left half
+/// changed.
 pub fn panics(id: u64, code: impl FnOnce()) -> bool {
     run(id, code).is_none()
 }
@@ -96,8 +96,8 @@ pub fn run<R>(id: u64, code: impl FnOnce() -> R) -> Option<R> {
     run_as(What::Called, id, code)
 }
 
-/// Calls a task's waker for domain `id`, and reports whether it panicked. What it runs may wait for
-/// callbacks of the domain.
+/// Calls a task's waker for domain `id`, and reports whether it panicked. It may wait for callbacks of
+/// the domain.
 pub fn wakes(id: u64, waker: impl FnOnce()) -> bool {
     run_as(What::Waker, id, waker).is_none()
 }
@@ -139,7 +139,7 @@ pub fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
         Err(payload) => payload,
     };
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // A payload whose destructor panics with a payload: a leak is what that program gets.
+        // If the payload's destructor panics with another payload, that one is leaked.
         mem::forget(second);
     }
     None
@@ -170,7 +170,7 @@ thread_local! {
     static WITHIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes an event, but not within an event. Whether the subscriber panicked.
+/// Makes an event, but not within an event. Returns whether the subscriber panicked.
 #[cfg(feature = "tracing")]
 fn once(event: impl FnOnce()) -> bool {
     if WITHIN.replace(true) {

@@ -45,7 +45,7 @@ impl Histogram {
         buckets: [0; BUCKETS],
     };
 
-    /// Those that a statistics page has: the sum, and the buckets; `None` if they are not as many.
+    /// Returns the durations of a statistics page. `None` if it has another number of buckets.
     pub(crate) fn from_parts(sum: u64, buckets: &[u64]) -> Option<Self> {
         let buckets = buckets.try_into().ok()?;
         Some(Self { sum, buckets })

@@ -13,13 +13,14 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Returns the durations that a statistics page has, as they are there; `None` if they are of another kind.
+/// Returns the durations of a statistics page. `None` if it has another number of buckets.
 #[must_use]
 pub fn histogram(sum: u64, buckets: &[u64]) -> Option<Histogram> {
     Histogram::from_parts(sum, buckets)
 }
 
-/// For how long readers have stalled the oldest grace period of a domain; 0 while none is stalled.
+/// Returns for how long readers have stalled the oldest grace period of a domain, in nanoseconds; 0
+/// while none is stalled.
 #[must_use]
 pub fn stalled_for(domain: &Domain) -> Nanos {
     domain.engine().stalled_for()

@@ -15,7 +15,7 @@ use crate::{
 pub struct GracePeriods<P: Policy>(Engine<P>);
 
 impl<P: Policy> GracePeriods<P> {
-    /// None has begun.
+    /// Makes an engine in which no grace period has begun.
     #[expect(clippy::new_without_default, reason = "tests say what they make")]
     pub fn new() -> Self {
         Self(Engine::new(
@@ -37,12 +37,12 @@ impl<P: Policy> GracePeriods<P> {
         self.0.get_state()
     }
 
-    /// Starts it: sections that begin from now on do not hold it up.
+    /// Starts the grace period: sections that begin from now on do not hold it up.
     pub fn begin(&self, cookie: Cookie) {
         self.0.begin(cookie);
     }
 
-    /// Tries to end it, by the model's thread of this number. Whether it has ended.
+    /// Tries to end the grace period, by the model's thread of this number. Returns whether it has ended.
     pub fn try_complete(&self, cookie: Cookie, thread: u64) -> bool {
         self.0.try_complete(cookie, Token::for_model(thread)) == Progress::Ended
     }

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
 
-/// The name, for the system.
+/// The file's name.
 const FILE_NAME: &CStr = {
     const BYTES: &[u8] = b"stillpoint-stats\0";
     assert!(BYTES.len() == NAME.len() + 1);
@@ -36,7 +36,7 @@ impl Shown {
         }
     }
 
-    /// From now on it is this file.
+    /// Makes `file` the one that others find.
     pub(super) fn set(&self, file: Descriptor) {
         let (device, inode) = file.identity().unwrap_or_default();
         self.device.store(device, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Descriptor {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: a name that ends, and flags.
         let create = |flags| unsafe { libc::memfd_create(FILE_NAME.as_ptr(), flags) };
-        // Kernels before 6.3 do not know that a file is no program.
+        // Kernels before 6.3 do not know the flag that says that the file is no program.
         let file = match create(flags | libc::MFD_NOEXEC_SEAL) {
             -1 => create(flags),
             file => file,
@@ -127,8 +127,8 @@ impl Descriptor {
         }
     }
 
-    /// As this number, which is free, if the system does it. In the child of a fork: no other thread
-    /// opens anything.
+    /// Moves the descriptor to the number `free`, if the system does it. For the child of a fork, in which
+    /// no other thread opens anything.
     pub(super) fn with_number_of(self, free: Option<libc::c_int>) -> Self {
         let Some(free) = free.filter(|&free| free != self.0) else {
             return self;
@@ -140,7 +140,7 @@ impl Descriptor {
         }
     }
 
-    /// Its number, while it is open.
+    /// Returns its number, while it is open.
     pub(super) fn number(&self) -> libc::c_int {
         self.0
     }
@@ -202,19 +202,19 @@ impl Mapped {
         Ok(Self { at, words })
     }
 
-    /// Memory of the process alone, which is zero.
+    /// Maps memory of the process alone, which is zero.
     pub(super) fn of_process(words: usize) -> Result<Self, Refused> {
         Self::new(words, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
     }
 
-    /// Its words.
+    /// Returns its words.
     pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has that number of words, while this exists. Zero bits are the zero of every
         // word, and the start is a multiple of the page size.
         unsafe { std::slice::from_raw_parts(self.at, self.words) }
     }
 
-    /// Never unmapped.
+    /// Keeps the mapping for ever. Returns its first word.
     pub(super) fn keep(self) -> *mut AtomicU64 {
         let at = self.at;
         mem::forget(self);
@@ -255,7 +255,7 @@ pub(super) fn take_memory(words: &[AtomicU64]) -> Result<(), Refused> {
     // SAFETY: pages of our own mapping, which can be written.
     let taken = unsafe { libc::madvise(at, end - first, libc::MADV_POPULATE_WRITE) };
     match io::Error::last_os_error().raw_os_error() {
-        // The first is what it says instead of a signal.
+        // EFAULT stands for the signal that a store would raise.
         Some(libc::EFAULT | libc::ENOMEM) if taken != 0 => Err(Refused {
             call: "madvise",
             errno: libc::ENOMEM,

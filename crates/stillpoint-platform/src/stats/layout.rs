@@ -1,4 +1,4 @@
-//! The layout of a statistics page: the one place that says it, for its writer and its reader.
+//! The layout of a statistics page, for its writer and its reader.
 //!
 //! A page is an array of 64-bit words in the machine's byte order:
 //!
@@ -41,13 +41,13 @@ pub mod head {
     pub const MADE: usize = 4;
     /// The words of each block.
     pub const BLOCK: usize = 5;
-    /// How many fields a block has; 0 before the first domain.
+    /// Number of fields of a block; 0 before the first domain.
     pub const FIELDS: usize = 6;
     /// Slots that have ever been used.
     pub const SLOTS: usize = 7;
     /// The first word behind all blocks.
     pub const END: usize = 8;
-    /// Things that there was no space for.
+    /// Number of domains that there was no space for.
     pub const REFUSED: usize = 9;
     /// All words of the head.
     pub const WORDS: usize = 16;
@@ -90,22 +90,22 @@ pub mod slot {
     /// All words of a slot.
     pub const WORDS: usize = 16;
 
-    /// The thing exists.
+    /// The domain exists.
     pub const USED: u64 = 1;
-    /// It has ended, and is not shown; some thread still counts in its block.
+    /// The domain has ended, and is not shown; some thread still counts in its block.
     pub const ENDED: u64 = 3;
     /// Another domain may have the slot.
     pub const FREE: u64 = 2;
 }
 
-/// A block has no more fields.
+/// Largest number of fields of a block.
 pub const MOST_FIELDS: usize = 512;
-/// There are no more things at a time.
+/// Largest number of domains at a time.
 pub const MOST_SLOTS: usize = 1024;
-/// No block has more words.
+/// Largest number of words of a block.
 pub const MOST_BLOCK_WORDS: usize = 1024;
 
-/// A page has no more values, of all things together.
+/// Largest number of values of a page.
 pub const MOST_VALUES: usize = 64 * MOST_SLOTS;
 
 /// The words of a text in a block.
@@ -176,37 +176,37 @@ impl Field {
         }
     }
 
-    /// Counts things that have happened.
+    /// Makes a counter of events.
     #[must_use]
     pub const fn counter(name: &'static str) -> Self {
         Self::new(name, FieldKind::Counter, Unit::Count, 1)
     }
 
-    /// Counts things that there are.
+    /// Makes a gauge of things that exist.
     #[must_use]
     pub const fn gauge(name: &'static str) -> Self {
         Self::new(name, FieldKind::Gauge, Unit::Count, 1)
     }
 
-    /// Counts bytes that there are.
+    /// Makes a gauge of bytes.
     #[must_use]
     pub const fn bytes(name: &'static str) -> Self {
         Self::new(name, FieldKind::Gauge, Unit::Bytes, 1)
     }
 
-    /// Returns a moment.
+    /// Makes a moment.
     #[must_use]
     pub const fn time(name: &'static str) -> Self {
         Self::new(name, FieldKind::Time, Unit::Nanoseconds, 1)
     }
 
-    /// Durations: their sum, and the number of buckets.
+    /// Makes a histogram of durations: their sum, then `buckets` buckets.
     #[must_use]
     pub const fn histogram(name: &'static str, buckets: usize) -> Self {
         Self::new(name, FieldKind::Histogram, Unit::Nanoseconds, 1 + buckets)
     }
 
-    /// Returns a text.
+    /// Makes a text.
     #[must_use]
     pub const fn text(name: &'static str) -> Self {
         Self::new(name, FieldKind::Text, Unit::Text, TEXT_WORDS)

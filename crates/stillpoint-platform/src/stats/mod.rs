@@ -3,11 +3,11 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout` | where what is: for the writer and the reader |
-//! | `tap` | what a counter is copied to |
-//! | `sequence` | what belongs together while it is read |
-//! | `write` | the page of this process: things come and go |
-//! | `table` | which of them has which words |
+//! | `layout` | the place of each word, for the writer and the reader |
+//! | `tap` | the words that a counter is copied to |
+//! | `sequence` | the sequence count, by which a reader finds what belongs together |
+//! | `write` | the page of this process: domains come and go |
+//! | `table` | the words of each domain |
 //! | `file` | its memory file |
 //! | `read` | the page of any process, which may be hostile |
 //!

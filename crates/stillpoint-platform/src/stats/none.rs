@@ -37,13 +37,13 @@ impl Block {
 }
 
 impl Block {
-    /// The thing has ended.
+    /// Does nothing.
     pub fn end(&self) {
         match self.0 {}
     }
 }
 
-/// There is nothing to write to.
+/// Does nothing.
 pub(super) fn set_text(_words: Words, _text: impl Display) {}
 
 /// Does nothing.

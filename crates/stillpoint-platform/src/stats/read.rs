@@ -43,7 +43,7 @@ impl ReadAt for [u8] {
 /// Why a page cannot be read.
 #[derive(Debug)]
 pub enum Error {
-    /// It does not begin as one.
+    /// It does not begin as a page does.
     NotAPage,
     /// It has another version than [`VERSION`].
     Version(u64),
@@ -82,9 +82,9 @@ pub struct Page {
     pub pid: u64,
     /// When it made the page, by the monotonic clock, in nanoseconds.
     pub made: u64,
-    /// Things that the page had no space for.
+    /// Number of domains that the page had no space for.
     pub refused: u64,
-    /// Things that were being changed each time that they were looked at, and are left out.
+    /// Number of domains that are left out, because they were being changed at each look.
     pub changing: usize,
     /// All others, in the order of their slots.
     pub things: Vec<Thing>,
@@ -163,7 +163,7 @@ struct Blocks {
     fields: Vec<Field>,
 }
 
-/// How often a thing is looked at that is being changed.
+/// Number of looks at a domain that is being changed.
 const LOOKS: usize = 4;
 
 /// Reads a page. Takes time and memory in proportion to what is in it: of an honest page at most about
@@ -212,7 +212,7 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     Ok(read)
 }
 
-/// A count in the head; what it counts is read after it.
+/// Reads a count in the head; what it counts is read after it.
 fn count(
     page: &(impl ReadAt + ?Sized),
     at: usize,
@@ -226,7 +226,7 @@ fn count(
 
 /// What a slot has.
 enum Look {
-    /// A subject, with the number of words in its block.
+    /// A domain, with the number of words in its block.
     Thing(Thing, usize),
     Free,
     Changing,
@@ -237,7 +237,7 @@ fn thing(page: &(impl ReadAt + ?Sized), number: usize, blocks: &Blocks) -> Resul
     let at = SLOTS_AT + number * slot::WORDS;
     let count = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
     for _ in 0..LOOKS {
-        // What is inconsistent because it is being changed is looked at again.
+        // If it is inconsistent because it is being changed, there is another look.
         let looked = sequence::read(count, || look(page, &words(page, at, slot::WORDS)?, blocks))?;
         if let Some(looked) = looked {
             return looked;
@@ -275,8 +275,8 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], blocks: &Blocks) -> Result
     Ok(Look::Thing(thing, blocks.words))
 }
 
-/// Returns a gauge's value. One that several threads change may be below 0 for a moment. All ones
-/// are a limit that is none.
+/// Returns a gauge's value. A gauge that several threads change may be below 0 for a moment. All ones mean
+/// no limit.
 fn at_least_zero(word: u64, unit: Unit) -> u64 {
     if word == u64::MAX && unit == Unit::Bytes {
         return word;
@@ -288,7 +288,7 @@ fn blocks(page: &(impl ReadAt + ?Sized)) -> Result<Blocks, Error> {
     let fields = count(page, head::FIELDS, MOST_FIELDS, "the number of its fields")?;
     let block = words(page, head::BLOCK, 1)?[0];
     let block = bounded(block, MOST_BLOCK_WORDS, "the length of a block")?;
-    // Each begins behind the one before, so that all of them are no more than the block.
+    // Each field begins behind the one before, so together they have no more words than the block.
     let mut end = 0;
     let described = words(page, FIELDS_AT, fields * field::WORDS)?;
     let fields = described.chunks_exact(field::WORDS).map(|words| {
@@ -334,7 +334,7 @@ fn field(words: &[u64], block: usize) -> Result<Field, Error> {
     })
 }
 
-/// `count` words from the word `at`.
+/// Reads `count` words from the word `at`.
 fn words(page: &(impl ReadAt + ?Sized), at: usize, count: usize) -> Result<Vec<u64>, Error> {
     let mut bytes = vec![0; count * WORD];
     page.read_at((at * WORD) as u64, &mut bytes)?;
@@ -359,7 +359,7 @@ fn text(words: &[u64]) -> String {
     ))
 }
 
-/// `text` without what a terminal would obey: control characters, and those that change the
+/// Returns `text` without what a terminal would obey: control characters, and those that change the
 /// direction of writing or are not seen. Each becomes a question mark.
 #[must_use]
 pub fn clean(text: &str) -> String {

@@ -12,7 +12,7 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Changes what the count guards, by stores of single words. The caller keeps other writers away.
+/// Changes words that the count guards, by stores of single words. The caller keeps other writers away.
 #[cfg_attr(
     not(any(
         test,
@@ -36,8 +36,8 @@ pub(super) fn change(sequence: &AtomicU64, how: impl FnOnce()) {
     sequence.store(before.wrapping_add(2), Ordering::Release);
 }
 
-/// Returns what `look` returns, if all that it has read belongs together; `None` if it was being
-/// changed. `count` reads the sequence count.
+/// Returns the result of `look` if all that it has read belongs together; `None` if a change was under
+/// way. `count` reads the sequence count.
 ///
 /// The writer is another process, and the words are read by system calls: these fences order them, as
 /// neither the entry into the kernel nor the return does on all processors.
@@ -57,7 +57,7 @@ pub(super) fn read<T, E>(
     Ok((count()? == before).then_some(found))
 }
 
-/// Between two reads of which the second is to find what was written before what the first has found.
+/// Orders two reads: the second finds what was written before the value that the first found.
 pub(super) fn in_order() {
     // Acquire [Q5], after Q6.
     fence(Ordering::Acquire);

@@ -1,6 +1,6 @@
-//! The table of things: which slot and which block each has. Twice, in the page for its readers, and in
-//! memory of the process alone: that is what the process itself reads, and what a fork copies as it is
-//! at one moment, while the parent goes on to change the page.
+//! The table of domains: the slot and the block of each. It is kept twice, in the page for its readers and
+//! in memory of the process alone. The process reads the latter, of which a fork copies one moment, while
+//! the parent goes on changing the page.
 //!
 //! All changes are made under one lock, that of `write`.
 
@@ -11,7 +11,7 @@ use super::layout::{
 use super::{Words, sequence};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Both.
+/// Both copies.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
     /// All words of the page.
@@ -50,25 +50,25 @@ impl Table {
         }
     }
 
-    /// As [`Table::put`]: a reader that finds the value finds what was written before.
+    /// Puts a value like [`Table::put`]. A reader that finds it finds what was written before.
     fn show(&self, at: usize, value: u64) {
         store(&self.own[at], value);
         // Release [Q6], for Q5 of the reader, in its process.
         self.page[at].store(value, Ordering::Release);
     }
 
-    /// Changes a slot, or a text of its thing.
+    /// Changes a slot, or a text of its domain.
     pub(super) fn change(&self, slot: usize, how: impl FnOnce()) {
         sequence::change(&self.page[slot + slot::SEQUENCE], how);
     }
 
-    /// Changes who has a slot.
+    /// Changes the owner of a slot.
     pub(super) fn change_owner(&self, slot: usize, how: impl FnOnce()) {
         let own = &self.own[slot + slot::SEQUENCE];
         sequence::change(own, || self.change(slot, how));
     }
 
-    /// A thing was refused.
+    /// Counts a domain that was refused.
     pub(super) fn refuse(&self) {
         self.put(head::REFUSED, self.get(head::REFUSED) + 1);
     }
@@ -121,8 +121,8 @@ impl Table {
         Some(words(new))
     }
 
-    /// Writes the table of the child of a fork into `words`, a new page. Whom a slot belongs to that a
-    /// lost thread was changing is not known, so that no thing gets it.
+    /// Writes the table of the child of a fork into `words`, a new page. The owner of a slot that a lost
+    /// thread was changing is not known, so no domain gets that slot.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! What a counter is copied to.
+//! The words that a counter is copied to.
 //!
-//! A copy is made by the thread that has counted, after it has. It is made so that it is right once
-//! no thread counts any more, whatever threads were delayed between the two: a counter's copy is only
-//! raised; a gauge's is compared with the gauge once more.
+//! The thread that has counted makes the copy. Threads may be delayed between count and copy; the copy is
+//! still right once no thread counts any more: a counter's copy is only raised, and a gauge's copy is
+//! compared with the gauge once more.
 //!
 //! * [T1] SeqCst: a copy is made of what the gauge is after the thread's own change.
 //! * [T2] SeqCst: the gauge is looked at again after the copy is stored. Of two threads that copy at
@@ -33,7 +33,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// `len` of these words, from `at` on.
+    /// Returns `len` of these words, from `at` on.
     ///
     /// # Panics
     ///
@@ -51,7 +51,7 @@ impl Words {
 pub struct Tap(OnceLock<Words>);
 
 impl Tap {
-    /// Nothing.
+    /// Makes one that is closed.
     #[must_use]
     pub const fn new() -> Self {
         Self(OnceLock::new())
@@ -109,10 +109,12 @@ impl Tap {
     }
 }
 
-/// If two threads copy at once, the one whose store comes last sees what the other had changed: if
-/// its second fence comes behind the other's first, by the look after it; if it comes before, the
-/// other's store comes last. A thread copies again only if another has changed the gauge meanwhile: to
-/// give up then could leave an old value behind the copy of the thread that has changed it last.
+/// Copies a gauge.
+///
+/// If two threads copy at once, the one whose store comes last sees what the other had changed: if its
+/// second fence comes after the other's first, by the look after that fence; if it comes before, the
+/// other's store is the last one. A thread copies again only if another has changed the gauge meanwhile. If
+/// it gave up then, an old value could stay behind the copy of the thread that has changed it last.
 #[cold]
 pub(super) fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
     loop {

@@ -1,15 +1,15 @@
 //! The statistics page of this process: made once, never unmapped.
 //!
-//! Things come and go under one lock, and so do texts; a slot's sequence count is odd meanwhile. All
-//! else is single words, which the threads that count write whenever they do. The lock is a leaf: no
-//! other is taken under it, and no user code runs.
+//! Domains and texts change under one lock; a slot's sequence count is odd meanwhile. Everything else is
+//! single words, which threads write when they count. The lock is a leaf: no other lock is taken under
+//! it, and no user code runs.
 //!
 //! # The child of a fork
 //!
 //! It has the parent's page mapped, and must not write there. So before anything else is reset, the
-//! handler writes the table of things to a new file and moves that over the old mapping: no pointer
+//! handler writes the table of domains to a new file and moves that over the old mapping: no pointer
 //! changes. The parent's threads go on counting, so the values in its page are not those of the fork:
-//! each thing writes its own as it is reset. Where the system refuses, anonymous memory takes the
+//! each domain writes its own when it is reset. Where the system refuses, anonymous memory takes the
 //! page's place, and the child has none.
 
 use super::Words;
@@ -65,12 +65,12 @@ static LOST: AtomicI32 = AtomicI32::new(0);
 /// Held while slots, fields and texts change.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// All that is to be published with the page; nothing once there is one. Taken before [`CHANGES`].
+/// The subjects to publish with the page; none once there is a page. Taken before [`CHANGES`].
 static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects::NONE);
 
 struct Subjects {
     all: Vec<Weak<dyn Subject>>,
-    /// How long the list may become before those are taken out that no longer exist.
+    /// Length of the list at which subjects that no longer exist are taken out.
     full_at: usize,
 }
 
@@ -95,7 +95,7 @@ impl Subjects {
     }
 }
 
-/// The table, if there is a page.
+/// Returns the table, if there is a page.
 fn table() -> Option<Table> {
     // Acquire, pairs with `make`: the head is complete, and the other pointer is set.
     let (page, own) = (PAGE.load(Ordering::Acquire), OWN.load(Ordering::Relaxed));
@@ -114,7 +114,7 @@ fn is_published() -> bool {
     table().is_some()
 }
 
-/// From now on `subject` is in the page, if there is one, or will be when there is. Makes the page if
+/// Publishes `subject` in the page, if there is one, or once there is. Makes the page if
 /// the environment asks for it, once.
 pub fn add(subject: Weak<dyn Subject>) {
     static HAS_LOOKED: AtomicBool = AtomicBool::new(false);
@@ -197,7 +197,7 @@ fn make() -> Result<(), Refused> {
     Ok(())
 }
 
-/// Writes whose page it is, and that it is one.
+/// Writes the page's process, and that it is a page.
 fn begin(words: &[AtomicU64]) {
     words[head::PID].store(std::process::id().into(), Ordering::Relaxed);
     words[head::MADE].store(clock::now(), Ordering::Relaxed);
@@ -205,12 +205,12 @@ fn begin(words: &[AtomicU64]) {
     words[head::MAGIC].store(MAGIC, Ordering::Release);
 }
 
-/// The block of a thing in the page, until it is dropped.
+/// The block of a domain in the page, until it is dropped.
 #[derive(Debug)]
 pub struct Block(Words);
 
 impl Block {
-    /// Returns a block of zeros for a thing; `None` without a page, or if it is full, which is
+    /// Returns a block of zeros for a domain; `None` without a page, or if it is full, which is
     /// counted in its head. `name` runs no user code.
     pub fn new(fields: &'static Fields, number: u64, name: impl Display) -> Option<Self> {
         let table = table()?;
@@ -231,7 +231,7 @@ impl Block {
         Some(Self(block))
     }
 
-    /// Its words, which are another thing's after this has been dropped.
+    /// Returns its words, which may be another domain's after this has been dropped.
     #[must_use]
     pub fn words(&self) -> Words {
         self.0
@@ -239,7 +239,7 @@ impl Block {
 }
 
 impl Block {
-    /// The thing has ended, and is not shown any more; its words are still its own.
+    /// Hides the domain, which has ended; its words stay its own.
     pub fn end(&self) {
         self.set_state(slot::ENDED);
     }
@@ -304,14 +304,14 @@ fn shown<const N: usize>(text: impl Display) -> [u64; N] {
 pub(crate) unsafe fn reset_in_child() {
     // SAFETY: the caller's promise: no other thread; user code runs under neither lock.
     unsafe { CHANGES.reinit(()) };
-    // If it was free, the list is whole, and the child may publish it some time.
+    // If it was free, the list is whole, and the child may publish it later.
     if try_lock(&SUBJECTS).is_none() {
         // SAFETY: as above. A lost thread may have been changing the list, so what was in it is
         // forgotten.
         unsafe { SUBJECTS.reinit(Subjects::NONE) };
     }
     let Some(table) = table() else { return };
-    // Before the new file, for which the system may have no other number.
+    // Before the new file is made, for which the system may have no other number.
     let number = FILE.take().map(|file| file.number());
     let replaced = Descriptor::new().and_then(|new| replace(table, &new).map(|()| new));
     match replaced {

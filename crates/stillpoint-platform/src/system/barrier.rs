@@ -42,7 +42,7 @@ pub fn readers_fence() -> bool {
     mode() == FENCES
 }
 
-/// The reader's side. Async-signal-safe.
+/// Issues the reader's side. Async-signal-safe.
 #[inline(always)]
 pub fn light() {
     if MODE.load(Ordering::Relaxed) == ASYMMETRIC {
@@ -52,7 +52,7 @@ pub fn light() {
     }
 }
 
-/// A full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much
+/// Issues a full fence. On x86-64 a locked instruction that leaves the stack as it is: it orders as much
 /// as MFENCE, in half the time.
 #[inline]
 pub fn full_fence() {
@@ -74,7 +74,7 @@ pub fn full_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be
+/// Issues a full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be
 /// told.
 #[inline]
 pub fn fence_after_rmw() {
@@ -85,7 +85,7 @@ pub fn fence_after_rmw() {
     }
 }
 
-/// The updater's side. A system call of 0.1 to 20 microseconds in membarrier mode.
+/// Issues the updater's side. A system call of 0.1 to 20 microseconds in membarrier mode.
 ///
 /// # Aborts
 ///
@@ -108,7 +108,7 @@ mod kernel {
         MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query,
     };
 
-    /// Query, register, one real call: a filter may let the first two through and refuse the third.
+    /// Asks, registers, and makes one real call: a filter may let the first two through and refuse the third.
     pub(super) fn probe() -> bool {
         let needed =
             MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;

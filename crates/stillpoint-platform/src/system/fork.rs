@@ -14,15 +14,15 @@ pub fn process() -> Process {
     Process(GENERATION.load(Ordering::Relaxed))
 }
 
-/// The number of entries that are allocated together: beside each other, so that a walk is short and
-/// the child copies few pages for those that are not used.
+/// Number of entries that are allocated side by side, so that a walk is short and the child copies few
+/// pages for unused entries.
 const TOGETHER: usize = 32;
 
 /// An entry in the list of what has to be reset. Never freed; reused.
 struct Entry {
-    /// Null while there is nothing here.
+    /// Null while the entry is unused.
     subject: AtomicPtr<()>,
-    /// Written before `subject` is set; read when that is found.
+    /// Resets `subject`. Written before that is set.
     reset_in_child: UnsafeCell<unsafe fn(*const ())>,
     /// The next older entry. Never changes.
     next: *const Entry,
@@ -56,8 +56,8 @@ impl FreeList {
         Some(entry)
     }
 
-    /// Makes new entries, in the list of all. Returns the oldest, and keeps the others, of which the
-    /// older come first. Under the lock.
+    /// Adds new entries to the list of all. Returns the oldest, and puts the others into the list of free
+    /// ones, the older ones first. Under the lock.
     fn grow(&mut self) -> &'static Entry {
         let entries: &'static mut [Entry; TOGETHER] =
             Box::leak(Box::new(std::array::from_fn(|_| Entry {
@@ -106,7 +106,7 @@ impl AtForkHandle {
         Self(entry.unwrap_or_else(|| free.grow()))
     }
 
-    /// From now on, until this is dropped, `subject` is reset in the child of every fork.
+    /// Resets `subject` in the child of every fork, from now on until this is dropped.
     ///
     /// # Safety
     ///
@@ -141,9 +141,9 @@ impl Drop for AtForkHandle {
     }
 }
 
-/// Registers `reset_in_child` as a fork handler. Two threads may both find that missing and
-/// register it: to run it twice does no harm, while waiting for the other thread would, if a fork
-/// removed it. Without memory the next call tries again.
+/// Registers `reset_in_child` as a fork handler. Two threads may both find it missing and register it:
+/// it may run twice, whereas waiting for the other thread would hang if a fork removed that. Without
+/// memory the next call tries again.
 pub(crate) fn ensure_handler() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     // Acquire, pairs with the store below, in `ensure_handler`: a thread that finds it registered

@@ -36,7 +36,7 @@ impl<T> Mutex<T> {
         crate::sync::try_lock(self)
     }
 
-    /// Without blocking.
+    /// Locks without blocking.
     ///
     /// # Errors
     ///

@@ -17,24 +17,24 @@ pub fn readers_fence() -> bool {
     true
 }
 
-/// A full fence.
+/// Issues a full fence.
 pub fn full_fence() {
     FENCES.fetch_add(0, Ordering::Relaxed);
     // Pairs with `full_fence` of all other threads.
     fence(Ordering::SeqCst);
 }
 
-/// The same behind a read-modify-write.
+/// Issues the same behind a read-modify-write.
 pub fn fence_after_rmw() {
     full_fence();
 }
 
-/// The reader's side.
+/// Issues the reader's side.
 pub fn light() {
     full_fence();
 }
 
-/// The updater's side.
+/// Issues the updater's side.
 pub fn heavy() {
     full_fence();
 }

@@ -33,7 +33,7 @@ impl<T> Mutex<T> {
         None
     }
 
-    /// Without blocking.
+    /// Locks without blocking.
     ///
     /// # Errors
     ///

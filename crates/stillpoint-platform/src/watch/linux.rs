@@ -1,4 +1,4 @@
-//! By inotify and an eventfd.
+//! The watch by inotify and an eventfd.
 
 use crate::clock::{self, Nanos};
 use rustix::{
@@ -34,7 +34,7 @@ pub struct Bell(RawFd);
 pub struct Watched(i32);
 
 impl Bell {
-    /// Ends the wait that is under way, or else the next one.
+    /// Ends the wait that is under way, or the next one.
     ///
     /// # Safety
     ///
@@ -42,13 +42,13 @@ impl Bell {
     pub unsafe fn ring(self) {
         // SAFETY: in that process it is never closed.
         let bell = unsafe { BorrowedFd::borrow_raw(self.0) };
-        // Refused only if it has been rung 2^64 times: then it is heard as well.
+        // Refused only after 2^64 rings, which the waiter hears as well.
         let _ = write(bell, &1_u64.to_ne_bytes());
     }
 }
 
 impl Watch {
-    /// One that is closed.
+    /// Makes one that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
     pub const fn new() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Its bell, while files can be watched.
+    /// Returns the bell, while files can be watched.
     pub fn bell(&self) -> Option<Bell> {
         let is_open = self.changes.load(Ordering::Relaxed) != NONE;
         is_open.then(|| Bell(self.bell.load(Ordering::Relaxed)))
@@ -71,8 +71,8 @@ impl Watch {
         }
     }
 
-    /// Watches one more file, or that one still. Opens the watch, if it is not open and there is
-    /// such a file.
+    /// Watches a file, which may be watched already. Opens the watch, if it is not open and the file
+    /// exists.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Watch {
         }
         let changes =
             inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        // First: for nothing to watch, no descriptors are kept.
+        // First, so that no descriptors are kept if there is nothing to watch.
         let watched = watch(changes.as_fd(), file)?;
         if Self::get(&self.bell).is_err() {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -93,16 +93,16 @@ impl Watch {
         Ok(watched)
     }
 
-    /// Watches a file no longer.
+    /// Stops watching a file.
     pub fn remove(&self, watched: Watched) {
         if let Ok(changes) = Self::get(&self.changes) {
-            // Refused if the file is gone: then the system has done so itself.
+            // Refused if the file is gone: then the system has stopped by itself.
             let _ = inotify::remove_watch(changes, watched.0);
         }
     }
 
-    /// Waits until that time, for the bell, and for files if `hears`. Returns whether one has
-    /// changed. May return early.
+    /// Waits until `until`, for the bell, and for files if `hears`. Returns whether a file has changed.
+    /// May return early.
     ///
     /// # Errors
     ///
@@ -130,16 +130,17 @@ impl Watch {
         if hears { take_in(changes) } else { Ok(false) }
     }
 
-    /// Closes it: what was watched is not any more. The bell stays.
+    /// Closes the watch. The bell stays.
     ///
     /// # Safety
     ///
-    /// No other call is under way, or begins before this has ended, but of bells; in this process.
+    /// In the process that opened the watch; no other call than of bells is under way, or begins before
+    /// this has ended.
     pub unsafe fn close(&self) {
         close(&self.changes);
     }
 
-    /// Closes it in the child of a fork, with its bell. Both are the parent's.
+    /// Closes the watch and its bell, which are the parent's, in the child of a fork.
     ///
     /// # Safety
     ///
@@ -169,10 +170,10 @@ fn put(to: &AtomicI32, descriptor: OwnedFd) {
     to.store(descriptor.into_raw_fd(), Ordering::Relaxed);
 }
 
-/// Reads and drops what there is. Returns whether there was anything.
+/// Reads and discards what has come. Returns whether there was anything.
 fn take_in(from: BorrowedFd<'_>) -> io::Result<bool> {
     let mut dropped = [0; 1024];
-    // Once: what is left ends the next wait.
+    // Once: what remains ends the next wait.
     match read(from, &mut dropped) {
         Ok(_) => Ok(true),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),

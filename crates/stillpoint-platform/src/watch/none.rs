@@ -27,13 +27,13 @@ impl Bell {
 }
 
 impl Watch {
-    /// One that is closed.
+    /// Makes one that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
     pub const fn new() -> Self {
         Self(())
     }
 
-    /// None.
+    /// Returns `None`.
     pub fn bell(&self) -> Option<Bell> {
         None
     }

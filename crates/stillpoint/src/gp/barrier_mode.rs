@@ -26,7 +26,7 @@ impl BarrierMode {
         self == Self::Fence || barrier::readers_fence()
     }
 
-    /// The partner of the light barrier at a section's beginning.
+    /// Issues the partner of the light barrier at a section's beginning.
     pub(super) fn heavy(self) {
         match self {
             Self::Membarrier => barrier::heavy(), // Heavy [W3]: the light barrier R3 is wholly before or wholly after it.
@@ -34,7 +34,7 @@ impl BarrierMode {
         }
     }
 
-    /// The partner of the light barrier at a section's end.
+    /// Issues the partner of the light barrier at a section's end.
     pub(super) fn heavy_for_flag(self) {
         match self {
             Self::Membarrier | Self::EntryFence => barrier::heavy(), // Heavy [S2]: the light barrier R5 is wholly before or wholly after it.

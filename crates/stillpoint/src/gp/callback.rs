@@ -105,7 +105,7 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
     }
 }
 
-/// Like the function above, but fails without memory.
+/// Returns the same as [`boxed`]; `None` without memory.
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place =

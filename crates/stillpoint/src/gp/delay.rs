@@ -52,8 +52,8 @@ impl Delay {
         }
     }
 
-    /// The present batch is forgotten, unless it is due: the next one is counted from when it is
-    /// looked at.
+    /// Sets the delay. Forgets the present batch, unless it is due: the next one is timed from the
+    /// first look at it.
     pub(super) fn set(&self, delay: Duration) {
         let mut batch = lock(&self.batch);
         self.nanos.store(clock::nanos(delay), Ordering::Relaxed);
@@ -71,7 +71,8 @@ impl Delay {
         lock(&self.batch)
     }
 
-    /// Until when the first of the queue has to wait, whose last is `last`; `None` if it may go.
+    /// Returns until when the first callback of the queue has to wait; `None` if it may run. `last` is the
+    /// address of the queue's last callback.
     /// Under the queue's lock.
     #[inline]
     pub(super) fn until(&self, batch: &mut Batch, last: usize) -> Option<Nanos> {
@@ -96,8 +97,8 @@ impl Delay {
         (now < due).then_some(due)
     }
 
-    /// All of the queue is due, up to its present last, also where there is no delay yet. Under the
-    /// queue's lock.
+    /// Makes all of the queue due, up to its present last callback, also if there is no delay yet. Under
+    /// the queue's lock.
     pub(super) fn hurry(&self, last: usize) {
         *lock(&self.batch) = Batch { last, since: None };
     }

@@ -144,7 +144,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Like the function above, with or without a name.
+    /// Gives the engine a name, or none.
     pub(crate) fn named(self, name: Option<Box<str>>) -> Self {
         Self { name, ..self }
     }
@@ -231,8 +231,8 @@ impl<P: Policy> Engine<P> {
         self.shared.seq.completed().at_least(cookie.seq())
     }
 
-    /// One attempt to end the grace period: at most one heavy barrier and one scan. A retry soon
-    /// after pays for the scan only.
+    /// Makes one attempt to end the grace period: at most one heavy barrier and one scan. A retry soon
+    /// after costs the scan only.
     pub(crate) fn try_complete(&self, cookie: Cookie, me: Token) -> Progress {
         if self.has_ended(cookie) {
             return Progress::Ended;
@@ -363,7 +363,7 @@ impl<P: Policy> Engine<P> {
             .reduce(Seq::older)
     }
 
-    /// How the thread `me` holds grace periods up, if it does.
+    /// Returns the section by which the thread `me` holds grace periods up, if it has one.
     pub(crate) fn own_holdout(&self, me: Token) -> Option<Holdout> {
         let own = |record: &&Record| record.is_owned_by(me) && record.is_reading();
         self.registry
@@ -399,7 +399,7 @@ impl<P: Policy> Engine<P> {
             .filter_map(move |record| record.holds_out(goal).map(|section| (record, section)))
     }
 
-    /// The partner of the readers' light barriers, unless the policy leaves it out.
+    /// Issues the partner of the readers' light barriers, unless the policy leaves it out.
     fn heavy_barrier(&self, present: bool, role: Role, barrier: impl FnOnce(BarrierMode)) {
         if present {
             // Heavy [W3, S2]: a reader's light barrier, R3 or R5, is wholly before or wholly after
@@ -418,7 +418,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The partner of `light`, whatever the domain's readers do, unless the policy leaves it out.
+    /// Issues the partner of `light`, whatever the domain's readers do, unless the policy leaves it out.
     pub(crate) fn process_barrier(&self, present: bool) {
         if present {
             // Heavy, pairs with `light`: that of any thread is wholly before or wholly after this.
@@ -436,8 +436,8 @@ impl<P: Policy> Engine<P> {
         Some((cached_holdout, cached_holdout.holds_out(goal)?))
     }
 
-    /// Like the function above, if the holdout is one of the oldest: no further grace period can
-    /// complete until it leaves.
+    /// Returns the cached holdout if it holds `goal` up and is one of the oldest: no further grace
+    /// period can complete until it leaves.
     fn decisive_holdout(&self, goal: Seq) -> Option<&Record> {
         let (cached_holdout, section) = self.cached_holdout(goal)?;
         self.shared
@@ -484,13 +484,13 @@ impl<P: Policy> Engine<P> {
             .for_each(|record| unsafe { record.abandon() });
     }
 
-    /// Records that there are, with an owner or without.
+    /// Returns the number of records, with an owner or without.
     pub(crate) fn records(&self) -> u64 {
         self.registry.iter().count() as u64
     }
 
-    /// Grace periods that this engine has ended; one that ends several numbers at once counts as
-    /// one.
+    /// Returns the number of grace periods that this engine has ended; one that ends several numbers at
+    /// once counts as one.
     pub(crate) fn grace_periods(&self) -> u64 {
         let counts = self.shared.seq.counts();
         counts.grace_periods.load(Ordering::Relaxed)
@@ -501,7 +501,7 @@ impl<P: Policy> Engine<P> {
         self.shared.seq.timing().times.load()
     }
 
-    /// Panics of user code that the engine has called.
+    /// Returns the number of panics of user code that the engine has called.
     pub(crate) fn panics(&self) -> u64 {
         self.callbacks_panicked()
             + self.futures.panicked.load(Ordering::Relaxed)
@@ -522,7 +522,7 @@ impl<P: Policy> Engine<P> {
         self.tap.raise(HEAVY_BARRIERS, self.heavy_barriers());
     }
 
-    /// Copies the counters of which nothing else does, for a pass of the service thread.
+    /// Copies the counters that no other function copies. For a pass of the service thread.
     pub(crate) fn publish_work(&self) {
         if !self.tap.is_open() {
             return;
@@ -551,7 +551,7 @@ impl<P: Policy> Engine<P> {
         self.callbacks.queue_times.times.copy_all();
     }
 
-    /// Heavy barriers that this engine has issued.
+    /// Returns the number of heavy barriers that this engine has issued.
     pub(crate) fn heavy_barriers(&self) -> u64 {
         let counts = self.shared.seq.counts();
         counts.heavy_barriers.load(Ordering::Relaxed) + counts.led_barriers.load(Ordering::Relaxed)
@@ -564,8 +564,8 @@ impl<P: Policy> Engine<P> {
         self.shared.owners.no_other_reads(own)
     }
 
-    /// [`Engine::get_state`] for a caller that may ask about it, whatever waits there are
-    /// meanwhile.
+    /// Returns the same as [`Engine::get_state`], for a caller that may poll the cookie, whatever waits
+    /// there are meanwhile.
     pub(crate) fn get_state_to_ask(&self) -> Cookie {
         self.shared.owners.note_named();
         self.get_state()
@@ -579,7 +579,7 @@ struct Attempt {
     ended: bool,
 }
 
-/// Returns true if the waiter must look at the records once more instead of sleeping.
+/// Whether the waiter must look at the records once more instead of sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct LookAgain(pub(crate) bool);

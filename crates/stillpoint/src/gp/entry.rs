@@ -1,10 +1,10 @@
 //! Which thread entered a section, where and when, for stall reports. Grace periods do not need it,
 //! so it lies beside the records and not in them, and scans do not load it.
 //!
-//! A reader writes it with plain stores, and a report may read it meanwhile: each part is whole,
-//! and a report on a section that ends at that very moment may mix it with the next one. Everything
-//! but numbers is behind a lock, so that the reader cannot take it back while a report copies it;
-//! the reader waits for that copy.
+//! A reader writes it with plain stores, and a report may read it meanwhile. Each part is whole, but a
+//! report on a section that ends at that moment may mix its parts with those of the next. Everything but
+//! numbers is behind a lock, so that the reader cannot free it while a report copies it; the reader
+//! waits for that copy.
 
 use crate::platform::{
     clock::Nanos,
@@ -81,8 +81,8 @@ impl Entry {
             .store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Not async-signal-safe: a handler that interrupts this function on the same record notes
-    /// nothing.
+    /// Notes where the section was entered. Not async-signal-safe: a handler that interrupts this
+    /// function on the same record notes nothing.
     #[cfg(feature = "stall-backtrace")]
     #[inline(never)]
     pub(super) fn note_backtrace(&self) {

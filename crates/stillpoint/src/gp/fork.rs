@@ -1,7 +1,7 @@
 //! The engine in the child of a fork: see `stillpoint-platform/src/fork.rs`.
 //!
-//! The three counters are atomics that only grow, and stay valid: a heavy barrier that was also
-//! issued for lost threads is as good as any for the one that is left. Data behind locks is
+//! The three counters are atomics that only grow, and stay valid: a heavy barrier that was issued
+//! before the fork counts for the thread that is left, too. Data behind locks is
 //! forgotten, since the locks may be held. Only user code forks, and it runs under no lock of the
 //! engine except that of the passes, which knows its owner.
 
@@ -43,10 +43,10 @@ impl<P: Policy> ForkReset for Engine<P> {
 }
 
 impl<P: Policy> Engine<P> {
-    /// In the child of a fork: returns whether the only thread reads by all records that have an
-    /// owner, and no other was taking one or giving one back. Then there is nothing to be reset in
-    /// the registry: its lock is taken after the record is counted, and an owner is set under it. (The
-    /// thread's records for guards have its kernel id, which is another now.)
+    /// Returns, in the child of a fork, whether the only thread owns all records that have an owner, and
+    /// no lost thread was taking a record or giving one back. Then the registry needs no reset: a
+    /// record is counted before its lock is taken, and gets its owner under the lock. Records for guards
+    /// do need one, because they have the thread's old kernel id.
     pub(crate) fn has_records_of_this_thread_alone(&self) -> bool {
         let me = thread::token();
         let mut owned = self.registry.iter().filter(|record| record.has_owner());
@@ -58,8 +58,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// There is neither leader nor follower. Nor is the calling thread one, because neither runs user
-/// code.
+/// Forgets leaders and followers. The calling thread is neither, because neither runs user code.
 fn barriers(queue: &BarrierQueue) {
     let generation = queue.generation.load(Ordering::Relaxed);
     queue
@@ -68,7 +67,7 @@ fn barriers(queue: &BarrierQueue) {
     queue.followers.iter().for_each(EventCount::reset_in_child);
 }
 
-/// Resets the watches: everything that was stalled or waiting is forgotten, or is timed afresh.
+/// Resets the watches: waits are timed anew, and waiters are forgotten.
 ///
 /// # Safety
 ///
@@ -107,10 +106,11 @@ unsafe fn registry(registry: &Registry, me: Token) {
     unsafe { registry.free.reinit(free) };
 }
 
-/// The record of the thread `me`, whose kernel id now is `tid`, stays as it is, sections and all.
-/// So does a guard's, which any task may hold, also one that the child goes on with. Any other is
-/// quiescent and free: its owner was lost, or had exited before and left a guard behind. Returns
-/// true if it is free; it is then in no list.
+/// Resets a record unless its owner is still there. Returns whether it is free; it is then in no list.
+///
+/// The record of the thread `me`, whose kernel id now is `tid`, keeps its sections. So does the record
+/// of a guard, which a task of the child may hold. The owner of any other was lost, or had exited
+/// before and left a guard behind.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ unsafe fn entry(entry: &Entry) {
     }
 }
 
-/// Forgets all that wait, without moving or dropping them.
+/// Forgets all callbacks that wait, without moving or dropping them.
 ///
 /// # Safety
 ///
@@ -170,8 +170,8 @@ unsafe fn futures(futures: &Futures) {
     }
 }
 
-/// The service thread no longer exists, and starts again when it is needed; unless it is the
-/// calling one (`serves`).
+/// Resets the state of the service thread, which no longer exists and starts again when it is needed,
+/// unless it is the calling thread (`serves`).
 ///
 /// # Safety
 ///

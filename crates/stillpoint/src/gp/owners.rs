@@ -1,8 +1,8 @@
 //! Waits while no reader is registered: they return at once.
 //!
-//! A program may wait long before it has a reader, or in a domain that none of its threads reads.
-//! How many records have an owner is counted where records are handed out and given back, which
-//! readers do once in their life and not once a section:
+//! A program may wait before it has a reader, or in a domain that none of its threads reads. So the
+//! records with an owner are counted where records are handed out and given back: once in the life
+//! of a reader, not once a section.
 //!
 //! ```text
 //!   reader   owned += 1        [O1] relaxed   waiter   unlink
@@ -22,13 +22,12 @@
 //!   before, this section's too. O4 reads from the release sequence of all of them (there are only
 //!   read-modify-writes), so the section's accesses happen before the free.
 //!
-//! A record that is the waiter's own needs neither: its sections are ordered with the waiter by
-//! being in one thread.
+//! The waiter's own record needs neither: its sections are in the waiter's program order.
 //!
-//! No number moves, and no shared word is written: a wait of this kind ends no grace period, it
-//! only returns. Only a caller that named a grace period without starting it (`get_state`) could
-//! notice: it must find that grace period ended by a whole wait that came after, whatever readers
-//! there are by then. So once there has been such a name, waits take the slow path. (liburcu
+//! Such a wait ends no grace period and writes no shared word; it only returns. Only a caller that
+//! has named a grace period without starting it (`get_state`) could notice: a whole wait that begins
+//! later must end that grace period, whatever readers there are by then. So once such a cookie has
+//! been given out, waits take the slow path. (liburcu
 //! returns early where its registry is empty, too.)
 
 use crate::platform::{
@@ -41,8 +40,8 @@ pub(super) struct Owners {
     /// Records that have an owner, or an open section of an owner that has exited. May be too high
     /// for a moment.
     owned: AtomicU64,
-    /// Set once a grace period has been named, and not started, for a caller outside. Never taken
-    /// back. Not ordered: a wait that the name must not outlast happens after it.
+    /// Set once a grace period has been named, and not started, for a caller outside; never cleared.
+    /// Relaxed: a wait that must end the named grace period happens after the naming.
     named: AtomicBool,
 }
 
@@ -76,9 +75,9 @@ impl Owners {
         self.owned.load(Ordering::Relaxed)
     }
 
-    /// Returns whether all sections are over that had begun before this call. Sure of it only if no
-    /// reader is registered, or the caller alone: `own` says whether it has a record here, in which
-    /// it is in no section. Fences only where a look without says that it may be so.
+    /// Returns true if no reader is registered but the caller, so that all sections that had begun before
+    /// this call are over. `own` says whether the caller has a record here and is in no section of it.
+    /// Fences only if the first look, without a fence, finds no other reader.
     #[inline]
     pub(super) fn no_other_reads(&self, own: impl Fn() -> bool) -> bool {
         // Acquire [O4]: what sections did before their O5 happens before what we do.
@@ -96,7 +95,7 @@ impl Owners {
         alone()
     }
 
-    /// A grace period is being named, and not started, for a caller outside.
+    /// Notes that a grace period is being named, and not started, for a caller outside.
     pub(super) fn note_named(&self) {
         if !self.named.load(Ordering::Relaxed) {
             self.named.store(true, Ordering::Relaxed);

@@ -18,9 +18,9 @@
 //!                            else: unlock, sleep until the first is due
 //! ```
 //!
-//! A kick is seen by the look after the announcement, or its signal wakes the sleeper (`event.rs`). A
-//! member's round takes the kick, as that of a thread does. All else is under the lock, which no user code
-//! runs under.
+//! A thread sees a kick in its look after the announcement, or is woken by its signal (`event.rs`). A
+//! member's round takes the kick, as that of a thread does. Everything else is under the lock, under which
+//! no user code runs.
 
 use super::{
     seq::Cookie,
@@ -81,7 +81,7 @@ struct State {
     idle: usize,
     /// The thread that began a round last, if it is still in it, and when that was.
     server: Option<(Token, Nanos)>,
-    /// True from a refused start until the next attempt, which a thread makes that finds the pool in
+    /// True from a refused start until the next attempt, which is made by a thread that finds the pool in
     /// the list of refused services.
     is_refused: bool,
     name: String,
@@ -99,8 +99,8 @@ impl State {
         }
     }
 
-    /// Returns the number of threads that may be in no round: a server, unless there is one, and a
-    /// watcher, while there are members for them.
+    /// Returns the number of idle threads that are needed: a server, unless there is one, and a watcher,
+    /// while there are members for them.
     fn wanted(&self) -> usize {
         let most = if self.server.is_some() { 1 } else { 2 };
         self.members.len().min(most)
@@ -179,7 +179,7 @@ stillpoint_platform::thread_constant! {
 impl ForkReset for Pool {
     unsafe fn reset_in_child(&self) {
         self.event.reset_in_child();
-        // One that forks is in a round: it has its member, and goes on.
+        // A pool thread that forks is in a round: it has its member, and goes on.
         let threads = usize::from(IS_SHARED.with(Cell::get));
         // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.state.reinit(State::new(threads)) };
@@ -287,7 +287,7 @@ impl Pool {
 
     fn run(&'static self) {
         IS_SHARED.with(|is_shared| is_shared.set(true));
-        // Also of what the destructors of its thread-local variables do at its end.
+        // Also for the destructors of its thread-local variables, at its end.
         SERVES.with(|serves| serves.set(ENDED));
         let me = thread::token();
         loop {
@@ -301,13 +301,13 @@ impl Pool {
                 Next::End => {
                     drop(state);
                     waiter.leave();
-                    // It may have been the one that knew when the next member is due.
+                    // It may have been the thread that slept until the next member is due.
                     self.event.signal();
                     return;
                 }
                 Next::Serve(place) => {
                     waiter.leave();
-                    // Without one the member whose turn it is may hold up the others.
+                    // Otherwise the member whose turn it is may hold up the others.
                     self.ensure_idle(&mut state);
                     drop(state);
                     let place = serve(place);

@@ -1,10 +1,9 @@
 //! How long callbacks wait until they have run.
 //!
-//! A head has no word for a time. So the first callback of a batch is timed, of those that are taken
-//! off the stack of incoming ones at once, and the others of the batch count as if they had been
-//! queued then: none counts as quicker than it was. There is one exception. A thread notes the time
-//! first and pushes its callback then; if a pass takes the stack and the time in between, the
-//! callback counts as queued when the next one was.
+//! A head has no word for a time. So the callbacks that are taken off the stack together are a batch, of
+//! which only the first is timed; the others count as if they had been queued then, so none counts as
+//! quicker than it was. There is one exception: a thread notes the time before it pushes its callback. If
+//! a pass takes the stack and the time in between, the callback counts as queued when the next one was.
 
 use crate::{
     histogram::{Histogram, Recorder},
@@ -13,12 +12,13 @@ use crate::{
 // std's also in the model, to which counting is no step.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many batches are known apart. While more wait, the newest count as queued with those before.
+/// Number of batches that are known apart. While more wait, the newest count as queued with the batch
+/// before them.
 const BATCHES: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct QueueTimes {
-    /// When the first of those that are on the stack was queued; 0 if there is none.
+    /// When the first callback on the stack was queued; 0 if there is none.
     first: AtomicU64,
     pub(super) times: Recorder,
 }
@@ -31,7 +31,7 @@ impl QueueTimes {
         }
     }
 
-    /// A callback is about to be put on the stack.
+    /// Notes that a callback is about to be pushed onto the stack.
     #[inline]
     pub(super) fn note_queued(&self) {
         if self.first.load(Ordering::Relaxed) == 0 {
@@ -39,24 +39,24 @@ impl QueueTimes {
         }
     }
 
-    /// Another thread may have noted an earlier time since the caller looked, which stays.
+    /// Notes the time of the first callback, unless another thread has noted one since the caller looked.
     fn note_first(&self, now: Nanos) {
         let _ = self
             .first
             .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The stack has been emptied: when the first of it was queued. 0 if the thread that has queued
-    /// it has found the time of the batch before.
+    /// Returns when the first callback of a stack that has been taken was queued; 0 if the thread that
+    /// queued it found the time of the batch before.
     ///
-    /// After the stack has been taken, so that the time of what has come since may be returned with
-    /// what came before, and is then that of the next batch, too; the other way round, a time could
-    /// stay without its callback.
+    /// Called after the stack is taken. So the time of a callback that has come since may be returned
+    /// for the batch before, and count for the next batch, too. The other way round, a time could stay
+    /// without its callback.
     pub(super) fn take_first(&self) -> Nanos {
         self.first.swap(0, Ordering::Relaxed)
     }
 
-    /// Those batches have been run.
+    /// Counts the batches that have been run.
     pub(super) fn note_run(&self, ran: &[Batch]) {
         if let Some(now) = (!ran.is_empty()).then(clock::now) {
             for batch in ran {
@@ -70,7 +70,7 @@ impl QueueTimes {
         self.times.load()
     }
 
-    /// In the child of a fork, nothing is queued.
+    /// Forgets what is queued, in the child of a fork.
     pub(super) fn reset_in_child(&self) {
         self.first.store(0, Ordering::Relaxed);
     }
@@ -107,8 +107,8 @@ impl Batches {
         }
     }
 
-    /// The callbacks after `from`, up to `to`, have come; `since` is as [`QueueTimes::take_first`]
-    /// returns it.
+    /// Adds a batch: the callbacks after `from`, up to `to`. `since` is the result of
+    /// [`QueueTimes::take_first`].
     pub(super) fn add(&mut self, from: u64, to: u64, since: Nanos) {
         if since != 0 {
             self.since = since;
@@ -128,7 +128,7 @@ impl Batches {
         self.len += 1;
     }
 
-    /// Takes those that have left the queue, of which callback `until` is the last that has.
+    /// Takes the batches that have left the queue, up to callback `until`.
     pub(super) fn take(&mut self, until: u64) -> Taken {
         let mut taken = Taken {
             batches: self.batches,

@@ -9,14 +9,13 @@
 //!   renew:   s = started [R1]; if word != s { word = s, nested once [R4, R2]; light [R3, R5]; if flags != 0 { ... [R6] } }
 //! ```
 //!
-//! `README.md` in this folder proves the pairs. Renewing is an unlock and a lock whose two stores
-//! are one; each of them may be left out of the other's proof, and the one barrier stands where
-//! both stood.
+//! `README.md` in this folder proves the pairs. Renewing is an unlock and a lock in one: its store is
+//! both R4 and R2, and its barrier both R5 and R3.
 //!
-//! `started` is kept as the very word that a new section stores, and the fast path is five loads,
-//! two stores and three branches. Nested, unregistered and fenced sections all leave it by the
-//! nesting test of [`Record::lock_global_outermost`], sections with work deferred to their end by
-//! that of [`Record::unlock`], wakes and fences by its flags test.
+//! `started` has the form of the word that a new section stores, so the fast path is five loads, two
+//! stores and three branches. Nested, unregistered and fenced sections leave it at the nesting test
+//! of [`Record::lock_global_outermost`], sections with deferred work at the nesting test of
+//! [`Record::unlock`], wakes and fences at its flags test.
 //!
 //! Only the owner writes the word, with plain stores. A signal handler of the owner's thread may
 //! lock and unlock between any two of these steps, because it leaves the word as it found it.
@@ -331,7 +330,7 @@ impl Record {
         (word != 0).then(|| Seq::from_bits(word))
     }
 
-    /// The number of this record's section if grace period `goal` must wait for it.
+    /// Returns the number of this record's section if grace period `goal` must wait for it.
     #[inline]
     pub(super) fn holds_out(&self, goal: Seq) -> Option<Seq> {
         // Acquire [W4]: a section that we find ended (R4), or followed by a later one (R2), is

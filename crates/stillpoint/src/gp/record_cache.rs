@@ -1,17 +1,18 @@
 //! Records that a thread keeps for its next owned guards.
 //!
 //! A guard that may be dropped on any thread has a record that no thread owns. The thread that makes the
-//! guard gives the record, and the one that drops it keeps it, without a lock or an atomic
-//! read-modify-write. If guards end on other threads, the registry is asked once in [`BATCH`] guards.
+//! guard takes the record from its cache, and the thread that drops the guard puts it into its own,
+//! without a lock or an atomic read-modify-write. If guards end on other threads, one in [`BATCH`]
+//! guards goes to the registry.
 
 use super::{IN_MODEL, engine::Engine, flavour::Flavour, policy::Policy, record::Record};
 use crate::platform::thread::Token;
 use std::cell::Cell;
 
-/// How many records come from the registry, or go back to it, at a time.
+/// Number of records that come from the registry, or go back to it, at a time.
 const BATCH: usize = if IN_MODEL { 1 } else { 16 };
 
-/// How many a thread keeps.
+/// Number of records that a thread keeps at most.
 const KEPT: usize = 2 * BATCH;
 
 /// Quiescent records of one engine, owned by the calling thread. The caller gives them back before
@@ -87,7 +88,7 @@ impl RecordCache {
         self.push(record);
     }
 
-    /// Gives records back to the registry until `left` of them are left.
+    /// Gives records back to the registry until `left` remain.
     #[cold]
     #[inline(never)]
     pub(crate) fn give_back(&self, left: usize) {

@@ -1,22 +1,22 @@
 //! The records of one engine: assigned to threads and guards, walked by scans, never unmapped while
 //! a thread may access them.
 //!
-//! A list of chunks that only grows. A record that its owner has given back stays in place,
-//! quiescent, until it has another; so the list is as long as the largest number of owners that
-//! there were at a time. Walking it takes no lock.
+//! The records are a list of chunks that only grows. A record without an owner stays in place,
+//! quiescent, for the next owner, so the list is as long as the largest number of owners at a time.
+//! Walking it takes no lock.
 //!
 //! A new chunk may be missed by a scan that has already read the head: it was then pushed after
 //! that scan's heavy barrier, and a reader that uses it has seen the push before R2. That is the
 //! same as entering its section after the barrier: the scan need not wait for such a reader
 //! (`README.md`, "No reader is missed").
 //!
-//! # Those without an owner
+//! # Records without an owner
 //!
-//! They are in one of two lists, chained through the records. The owner that has no more use for a
-//! record pushes it on the [`Stack`](super::stack::Stack) in [`Shared`], which a signal handler may
-//! do too. A thread that wants one takes the lock of the other list and, when that is empty, all
-//! that has been pushed meanwhile. The push releases and the take acquires: the new owner finds the
-//! record as the old one has left it.
+//! They are in one of two lists, chained through the records. An owner that gives its record back
+//! pushes it onto the [`Stack`](super::stack::Stack) in [`Shared`], which a signal handler may do
+//! too. A thread that needs a record locks the other list; if that is empty, it takes all records
+//! from the stack. The push releases and the take acquires: the new owner finds the record as the
+//! old one left it.
 
 use super::{
     IN_MODEL, barrier_mode::BarrierMode, entry::Entry, flavour::Flavour, record::Record,
@@ -28,17 +28,17 @@ use crate::platform::{
 };
 use std::{iter, ptr};
 
-/// The number of records of the first chunk: most domains have one reader, or none.
+/// Number of records in the first chunk: most domains have one reader, or none.
 const SMALLEST_CHUNK: usize = if IN_MODEL { 2 } else { 1 };
 
-/// The largest number of records of a chunk. Up to that, each chunk doubles the number of all.
+/// Largest number of records in a chunk. Up to that, each chunk doubles the number of records.
 const LARGEST_CHUNK: usize = 32;
 
 #[derive(Debug)]
 struct Chunk {
     next: *mut Chunk,
     records: Box<[Record]>,
-    /// Came out of a box; each record points to one of them.
+    /// From a box. Each record points to one of them.
     entries: *mut [Entry],
 }
 
@@ -104,7 +104,7 @@ impl Registry {
         }
     }
 
-    /// A record for the calling thread, whose token is `token`. Allocates when all are taken.
+    /// Returns a record for the calling thread, whose token is `token`. Allocates when all are taken.
     pub(super) fn claim(&self, token: Token, flavour: Flavour) -> &Record {
         let mut claimed = None;
         self.claim_some(token, thread::tid(), flavour, 1, |record| {
@@ -145,7 +145,7 @@ impl Registry {
         }
     }
 
-    /// A record where the list has none.
+    /// Returns a record when the list has none.
     fn refill(&self, free: &mut FreeList) -> *const Record {
         free.0 = self.shared.given_back.take_all().cast();
         free.pop().unwrap_or_else(|| {

@@ -30,7 +30,7 @@ pub struct StallReport {
     /// The error number with which the system refuses to start the service thread, if that is what
     /// holds it up.
     pub refusal: Option<i32>,
-    /// How many callbacks were pending at that moment.
+    /// Number of callbacks that were pending at that moment.
     pub callbacks_pending: u64,
     /// How many retired objects had not been freed at that moment, without those in pages that are not
     /// full; 0 if another thread held the list of threads.
@@ -39,7 +39,7 @@ pub struct StallReport {
     /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending) counts them, but without
     /// what is in pages that are not full.
     pub bytes_pending: u64,
-    /// How many of them have come since the wait for it began; 0 if there are fewer than then.
+    /// By how many bytes that number has grown since the wait began; 0 if it has fallen.
     pub bytes_grown: u64,
     /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
     /// is the service thread that is late.
@@ -109,7 +109,7 @@ pub struct Holdout {
 
 /// Why a section looks as if its [`Guard`](crate::Guard) were held across an `.await`.
 ///
-/// In the order of how sure that is: the first is certain to be a deadlock if the two are one task.
+/// Surest first: the first is certainly a deadlock if section and future belong to one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AcrossAwait {
@@ -202,7 +202,7 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
-/// The readers of a report, which may be cut off: how many there are comes first.
+/// The readers of a report. The text may be cut off, so their number comes first.
 struct HoldoutsOnly<'a>(&'a StallReport);
 
 impl fmt::Display for HoldoutsOnly<'_> {
@@ -229,7 +229,7 @@ impl StallReport {
         WithoutPrefix(self)
     }
 
-    /// Returns the readers that hold the grace period up, without all else.
+    /// Returns the readers that hold the grace period up, without the rest of the report.
     pub(super) fn holdouts_only(&self) -> impl fmt::Display {
         HoldoutsOnly(self)
     }
@@ -354,8 +354,8 @@ impl fmt::Display for Bytes {
 }
 
 impl Holdout {
-    /// Makes the reader of `record`, as far as that tells. `pollers` are the threads that have
-    /// polled futures which wait.
+    /// Describes the reader of `record`, as far as that is known. `pollers` are the threads that have polled
+    /// futures which wait.
     pub(super) fn of(record: &Record, pollers: &[u32]) -> Self {
         let (entry, flavour) = (record.entry(), record.flavour());
         let tid = record.tid();

@@ -53,7 +53,7 @@ impl Seq {
         self.0
     }
 
-    /// Returns how many grace periods are before this one, from number 0.
+    /// Returns the number of grace periods before this one.
     pub(crate) const fn number(self) -> u64 {
         self.0 / STEP
     }
@@ -142,7 +142,7 @@ impl Cookie {
         self.0.at_least(other.0)
     }
 
-    /// The older of two, if there are two.
+    /// Returns the older of two, or the only one.
     pub(crate) fn oldest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         one.into_iter().chain(other).reduce(Self::older)
     }
@@ -276,8 +276,8 @@ impl Sequence {
         seq
     }
 
-    /// Starts `goal`, unless it has started or that has to be refused. Returns the newest grace period that has
-    /// started. Calls `starts` if this starts one.
+    /// Starts `goal`, unless it has started or would be too far ahead. Returns the newest grace period that
+    /// has started. Calls `starts` if this starts one.
     pub(crate) fn ensure_started(&self, goal: Seq, starts: impl FnOnce(Seq)) -> Seq {
         // Acquire [W2]: what was unlinked before the cookies up to this number is so before our
         // barrier.
@@ -299,8 +299,8 @@ impl Sequence {
         Seq(self.ends.fenced.load(Ordering::Acquire))
     }
 
-    /// The caller saw `seq` started and has issued a heavy barrier since. Release, by `raise`: see
-    /// there.
+    /// Publishes `seq`, which the caller saw started before it issued a heavy barrier. Release, by `raise`:
+    /// see there.
     pub(crate) fn publish_fenced(&self, seq: Seq) {
         raise(&self.ends.fenced, seq);
     }
@@ -320,7 +320,7 @@ impl Sequence {
     }
 }
 
-/// Raises `counter` to `to`, in wrapping order, by acquire-release CAS. Whether it moved.
+/// Raises `counter` to `to`, in wrapping order, by acquire-release CAS. Returns whether it moved.
 pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {

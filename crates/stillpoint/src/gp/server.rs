@@ -17,7 +17,7 @@
 //! * **The end**: the kicker finds no `RUNS`. It takes the lock, under which the end came, finds
 //!   the state `Resting` and starts another thread, whose first pass sees the work.
 //!
-//! Nothing else has to be looked at: what a pass leaves to be waited for (a grace period, a moment,
+//! Nothing else needs a look: what a pass leaves to be waited for (a grace period, a moment,
 //! threads that are not parked) keeps the thread from being idle, and all other work is followed by
 //! a kick of the thread that brings it.
 //!
@@ -69,7 +69,7 @@ pub(super) enum State {
     NotStarted,
     Running {
         server: Server,
-        /// The threads before it: as in `Resting`.
+        /// The threads before it, as in `Resting`.
         ended: Vec<thread::Handle>,
     },
     /// It ended because it was idle. These have ended, and may still be exiting.
@@ -226,7 +226,7 @@ impl Signs {
         Self(AtomicU32::new(0))
     }
 
-    /// Release, pairs with `take_kick`: the work is seen by the pass that follows. Acquire, pairs
+    /// Sets the kick. Release, pairs with `take_kick`: the work is seen by the pass that follows. Acquire, pairs
     /// with `set_runs` and `clear_runs`: what comes of it is decided under the lock of `state`.
     pub(super) fn kick(&self) -> Found {
         let before = self.0.fetch_or(KICKED, Ordering::AcqRel);
@@ -276,7 +276,7 @@ impl Signs {
             .is_ok()
     }
 
-    /// In the child of a fork, records whether the calling thread is the service thread; if not,
+    /// Records, in the child of a fork, whether the calling thread is the service thread. If it is not,
     /// there is none.
     pub(super) fn reset_in_child(&self, serves: bool) {
         // Once more through the loop, whatever it was about to sleep for; a vanished thread's
@@ -293,7 +293,7 @@ pub(super) enum Idle {
     Ends,
     /// There is work.
     Kicked,
-    /// It is none that may end: see the module's head. Or it has been asked to stop.
+    /// It may not end (see the module's head), or has been asked to stop.
     Stays,
 }
 

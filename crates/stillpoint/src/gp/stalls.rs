@@ -67,13 +67,13 @@ impl Stalls {
         }
     }
 
-    /// A grace period has ended: whatever is waited for next is waited for afresh. Returns since
-    /// when it has been held up; 0 if it was not.
+    /// Notes that a grace period has ended: the next wait is timed anew. Returns since when readers have
+    /// held it up; 0 if none has.
     pub(super) fn grace_period_ended(&self) -> Nanos {
         self.grace_period.stop()
     }
 
-    /// Work for the service thread waits from now on, if none did.
+    /// Starts the watch of the service thread, unless work was waiting already.
     pub(super) fn service_wanted(&self) {
         self.service
             .start(clock::now(), || self.bytes_unreclaimed());
@@ -123,7 +123,7 @@ impl Stalls {
         }
     }
 
-    /// No lock is held here: the handler may own anything, and this may drop its last reference.
+    /// Drops the handler. No lock is held here: it may own anything, and this may be its last reference.
     pub(super) fn drop_handler(&self, handler: Handler) {
         self.note_panic(user_code::panics(self.domain, || drop(handler)));
     }
@@ -228,7 +228,7 @@ impl Watch {
             .is_ok_and(|before| before & REPORTED != 0)
     }
 
-    /// Since when it has been stalled, if that has been reported and it still is; else 0.
+    /// Returns since when it has been stalled, if that has been reported and it still is; else 0.
     pub(super) fn reported_since(&self) -> Nanos {
         match self.since.load(Ordering::Relaxed) {
             since if since & REPORTED != 0 => since & !REPORTED,
@@ -240,7 +240,7 @@ impl Watch {
         self.since.load(Ordering::Relaxed) & REPORTED != 0
     }
 
-    /// About a wait that was under way `since`, as [`Watch::start`] has it.
+    /// Judges a wait that began at `since`, the result of [`Watch::start`].
     pub(super) fn verdict(&self, since: u64, now: Nanos, timeout: Nanos) -> Verdict {
         if since & REPORTED != 0 {
             return Verdict::Reported;

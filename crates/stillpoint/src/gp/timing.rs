@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One grace period in this number is timed. A power of two.
 pub(super) const ONE_IN: u64 = 128;
 
-/// How many starts are remembered: while readers hold up more than `ONE_IN` times as many, the
-/// oldest are not known any more, and not counted.
+/// Number of starts that are remembered. While readers hold up more than `ONE_IN` times as many grace
+/// periods, the oldest are forgotten, and not counted.
 const STARTS: usize = 16;
 
 /// The low bits of a remembered start say of which grace period it is.
@@ -47,7 +47,7 @@ impl Timing {
         (start, (timed / STARTS as u64) & TAG)
     }
 
-    /// The grace period of this number, which is timed, starts now.
+    /// Notes that the grace period of this number, which is timed, starts now.
     #[cold]
     pub(super) fn note_started(&self, number: u64) {
         self.note_started_at(number, clock::now());
@@ -58,14 +58,14 @@ impl Timing {
         start.store(now << TAG_BITS | tag, Ordering::Relaxed);
     }
 
-    /// Grace periods have ended that have been held up since then.
+    /// Counts grace periods that have ended, and were held up since then.
     #[cold]
     pub(super) fn note_held_up(&self, since: Nanos) {
         let took = clock::now().saturating_sub(since);
         self.times.record(took, 1);
     }
 
-    /// Grace periods have ended, of which `newest` is the newest, and timed.
+    /// Counts grace periods that have ended, of which `newest` is the newest, and timed.
     #[cold]
     pub(super) fn note_ended(&self, newest: u64) {
         self.note_ended_at(newest, clock::now());

@@ -192,7 +192,7 @@ impl Shared {
         self.served.leaked.load(Ordering::Relaxed)
     }
 
-    /// The bytes of sealed pages and their objects, as far as they have been published.
+    /// Returns the bytes of sealed pages and their objects, as far as they have been published.
     pub(super) fn footprint(&self) -> usize {
         at_least_zero(self.published.footprint.load(Ordering::Relaxed))
     }
@@ -204,7 +204,7 @@ impl Shared {
         at_least_zero(published.wrapping_add(account.unpublished.load(Ordering::Relaxed)))
     }
 
-    /// The bytes of the objects in sealed pages, as far as they have been published.
+    /// Returns the bytes of the objects in sealed pages, as far as they have been published.
     pub(super) fn published_bytes(&self) -> usize {
         let pages = at_least_zero(self.published.pages.load(Ordering::Relaxed));
         self.footprint()
@@ -287,7 +287,7 @@ impl Shared {
             .raise(OBJECTS_FREED, self.published_freed() as u64);
     }
 
-    /// In the child of a fork, after the reset: keeps the counts of its only thread.
+    /// Keeps the counts of its only thread.
     pub(super) fn keep(&self, account: &Account) {
         let freed = account.unpublished_freed.load(Ordering::Relaxed);
         self.published.freed.fetch_add(freed, Ordering::Relaxed);

@@ -249,7 +249,7 @@ impl ThreadBuffer {
         }
     }
 
-    /// The fast path of a retire: appends an object to the open page. Owner only.
+    /// Appends an object to the open page: the fast path of a retire. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
@@ -465,7 +465,7 @@ impl ThreadBuffer {
         self.listed.load(Ordering::Relaxed)
     }
 
-    /// The buffer is in the heap's list now, by this number. Owner only, under the lock of the
+    /// Records the buffer's number in the heap's list. Owner only, under the lock of the
     /// list.
     pub(super) fn set_listed(&self, number: u64) {
         self.number.store(number, Ordering::Relaxed);

@@ -56,7 +56,7 @@ struct Scan {
 }
 
 impl Heap {
-    /// One pass: adopts what no other thread will free, and frees what is due. One thread at a
+    /// Makes a pass: adopts what no other thread will free, and frees what is due. One thread at a
     /// time.
     /// `retired` is as for [`Heap::note_nested`].
     pub(crate) fn drain<P: Policy>(

@@ -415,7 +415,7 @@ impl Heap {
         self.reclaim_times.publish(words, RECLAIM_TIMES);
     }
 
-    /// Grace periods that threads have ended which retire, and would have waited.
+    /// Returns the number of grace periods that retiring threads have ended instead of waiting.
     pub(crate) fn assists(&self) -> u64 {
         self.waiting_sealed().assists
     }
@@ -496,7 +496,7 @@ impl OomCallbacks {
         self.note_gone(bytes);
     }
 
-    /// An object does not wait any more.
+    /// Counts an object that has been freed, or is never freed.
     pub(super) fn note_gone(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what the

@@ -254,7 +254,7 @@ impl Fill {
         (self.0 >> 16) as usize
     }
 
-    /// One more object, which counts for [`HEAVIEST`] at most.
+    /// Returns the fill with one more object, which counts for [`HEAVIEST`] at most.
     #[inline(always)]
     pub(super) fn with(self, bytes: usize) -> Self {
         Self(
@@ -287,7 +287,7 @@ pub(super) struct Page {
 const _: () = assert!(IS_MODEL || size_of::<Page>() == PAGE_BYTES);
 
 impl Page {
-    /// A fresh page; `None` if there is no memory.
+    /// Allocates an empty page. `None` if there is no memory.
     pub(super) fn try_new() -> Option<NonNull<Page>> {
         let layout = Layout::new::<Page>();
         // SAFETY: the layout is not of size 0.

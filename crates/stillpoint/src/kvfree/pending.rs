@@ -109,7 +109,7 @@ impl Pending {
         Some((page, Generation(self.generation)))
     }
 
-    /// A page that was taken has been freed. Returns whether the service thread may now be able to
+    /// Notes that a page which was taken has been freed. Returns whether the service thread may now be able to
     /// end the flush under way.
     pub(super) fn note_freed(&mut self, Generation(of): Generation) -> bool {
         self.freeing[of] -= 1;
@@ -166,7 +166,7 @@ impl Flushes {
         (wanted != self.done.load(Ordering::Relaxed)).then_some(wanted)
     }
 
-    /// All flushes up to `ticket` are done. For the service thread.
+    /// Notes that all flushes up to `ticket` are done. For the service thread.
     pub(super) fn finish(&self, ticket: u64) {
         // Release, pairs with `is_done`: a thread that sees the ticket done sees what the
         // destructors did.
@@ -178,7 +178,7 @@ impl Flushes {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
-    /// All that were asked for are done with.
+    /// Forgets all flushes that were asked for.
     pub(super) fn reset(&self) {
         self.done
             .store(self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);

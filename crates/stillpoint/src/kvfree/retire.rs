@@ -205,7 +205,7 @@ impl Heap {
         self.charge_section(buffer, record, object.bytes, by_service, added);
     }
 
-    /// Work that a section has put off to its end.
+    /// Does the work that a section has put off to its end.
     pub(crate) fn reclaim_after_section<P: Policy>(
         &self,
         engine: &Engine<P>,

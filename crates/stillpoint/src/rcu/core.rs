@@ -188,7 +188,7 @@ impl<P: Policy> Inner<P> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The last handle has been dropped.
+    /// Ends the domain: the last handle has been dropped.
     fn close(&self, end: End) {
         // Release, pairs with `is_closed`: a thread that sees it sees all handles dropped.
         self.closed.store(true, Ordering::Release);
@@ -227,7 +227,7 @@ impl<P: Policy> Inner<P> {
         self.end_block();
     }
 
-    /// The threads that have used the domain still have it, and may count in its block.
+    /// Hides the domain's block. Threads that have used the domain still have it, and may count there.
     fn end_block(&self) {
         if let Some(block) = self.block.get() {
             block.end();
@@ -257,8 +257,8 @@ pub(super) fn global_core<const GLOBAL: usize>() -> &'static Core<Sound> {
         .unwrap_or_else(|| make_global(GLOBAL))
 }
 
-/// Two threads may both make one; the slower drops its own. Neither waits for the other, which a
-/// fork may have removed.
+/// Makes a global domain. Two threads may both make one; the slower drops its own. Neither waits for
+/// the other, which a fork may have removed.
 #[cold]
 fn make_global(global: usize) -> &'static Core<Sound> {
     let made = Box::into_raw(Box::new(Core::global(global)));

@@ -20,7 +20,7 @@ pub enum Fences {
     None,
 }
 
-/// A domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
+/// Makes a domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
 /// that call these, and on a service thread, inside `around`. A retire never frees nor waits.
 ///
 /// All such domains share their service threads: one, two while several have work, and one more for

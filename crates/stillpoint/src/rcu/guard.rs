@@ -120,7 +120,7 @@ impl<P: Policy> Core<P> {
         thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
     }
 
-    /// Like the function above, for a thread whose thread-local state is gone.
+    /// Returns such a record for a thread whose thread-local state is gone.
     #[cold]
     fn quiescent_record_late(&self) -> &Record {
         self.inner
@@ -146,7 +146,7 @@ impl<S: Section> Section for &S {}
 
 pub(crate) mod sealed {
     pub trait Section {
-        /// The domain whose grace periods wait for this section; 0 if none does.
+        /// Returns the number of the domain whose grace periods wait for this section; 0 if none does.
         fn domain_id(&self) -> u64;
     }
 

@@ -76,7 +76,7 @@ impl Binding {
         unsafe { &*self.record }
     }
 
-    /// The thread's buffer in `domain`, whose binding this is. `None` if there is no memory for one.
+    /// Returns the thread's buffer in `domain`, whose binding this is. `None` if there is no memory for one.
     fn buffer<P: Policy>(&self, domain: &Core<P>) -> Option<&Arc<ThreadBuffer>> {
         if self.buffer.get().is_none() {
             let new = domain.inner.parts.heap().join()?;
@@ -188,12 +188,12 @@ pub(super) fn is_over() -> bool {
     LIFE.get() == Life::Over
 }
 
-/// The calling thread begins a section without being bound.
+/// Notes that the calling thread begins a section without being bound.
 pub(super) fn note_late() {
     WAS_LATE.set(true);
 }
 
-/// The calling thread's end.
+/// Runs at the calling thread's end: gives back what the thread keeps.
 fn end() {
     // From here on no look-up finds the bindings, so that a signal handler does not cache again
     // what is forgotten below.
@@ -272,8 +272,8 @@ thread_local! {
     static WAS_LATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The fast path: begins an outermost section of a global domain through the calling thread's
-/// record; `None` if the slow path is needed.
+/// Begins an outermost section of a global domain through the calling thread's record: the fast path.
+/// `None` if the slow path is needed.
 #[inline(always)]
 pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Record> {
     let record = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
@@ -360,7 +360,7 @@ pub(super) unsafe fn retire_slow<P: Policy>(
     })
 }
 
-/// The calling thread's buffer in the global domain, if it has one.
+/// Returns the calling thread's buffer in the global domain, if it has one.
 pub(super) fn global_buffer() -> Option<NonNull<ThreadBuffer>> {
     NonNull::new(GLOBAL_BUFFER.get().cast_mut())
 }
@@ -389,7 +389,7 @@ pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// Like the function above, but does not bind the thread.
+/// Returns the calling thread's record in `domain`, if it is bound there. Does not bind it.
 #[inline]
 pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let last = LAST.get();
@@ -495,7 +495,7 @@ fn find_or_bind<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     Some(binding)
 }
 
-/// `None` inside a section that has begun without a binding.
+/// Binds the calling thread. `None` inside a section that has begun without a binding.
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Core<P>) -> Option<&'a Binding> {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not
     // collect them.
@@ -560,9 +560,9 @@ impl<P: Policy> ForkReset for Inner<P> {
     }
 }
 
-/// In the child of a fork: puts the calling thread's binding to domain `id` in order, if there is one,
-/// and runs `work` with its buffer, if it has one. For one domain after the other, the newest first,
-/// as they are in the list: the search begins behind the last one that was found.
+/// Puts the calling thread's binding to domain `id` in order, in the child of a fork, and runs `work` with
+/// the thread's buffer there, if there is one. Domains are reset in the order of the list, the newest
+/// first, so the search begins behind the binding that was found last.
 fn reset_in_child(id: u64, work: impl FnOnce(&ThreadBuffer)) {
     let binding = look_up(|bindings| {
         let mut behind = bindings.from(LAST.get());

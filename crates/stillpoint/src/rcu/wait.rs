@@ -267,7 +267,8 @@ impl<P: Policy> Core<P> {
         self.wait_from_now(haste)
     }
 
-    /// Apart from [`Core::try_synchronize`], which saves no registers for it.
+    /// Waits for a grace period that starts now. Apart from [`Core::try_synchronize`], which saves no registers
+    /// for it.
     #[inline(never)]
     fn wait_from_now(&self, haste: Haste) -> Result<(), WouldDeadlock> {
         self.try_wait(self.engine().start(), haste)
@@ -302,7 +303,7 @@ impl<P: Policy> Core<P> {
         self.has_ended(cookie) || self.ends_now(cookie)
     }
 
-    /// Apart from [`Core::poll`], which saves no registers for it.
+    /// Makes an attempt to end the grace period. Apart from [`Core::poll`], which saves no registers for it.
     #[inline(never)]
     fn ends_now(&self, cookie: Cookie) -> bool {
         let engine = self.inner.parts.atomics();
@@ -425,7 +426,7 @@ pub(super) enum Refused {
 }
 
 impl<P: Policy> Core<P> {
-    /// Why the calling thread must not do that, and what to do instead: what a panic says.
+    /// Returns the message of a panic: why the calling thread must not wait, and what to do instead.
     #[cold]
     pub(super) fn refusal(&self, refused: Refused) -> String {
         let what = match refused {

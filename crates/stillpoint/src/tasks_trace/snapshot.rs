@@ -92,7 +92,7 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
         unsafe { Snapshot::new(value, this.guard) }
     }
 
-    /// A part of the value, if there is one, with the same guard.
+    /// Returns a part of the value, if there is one, with the same guard.
     ///
     /// # Errors
     ///

@@ -44,13 +44,13 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Like the function above, for a closure, which is boxed.
+    /// Queues a closure, which is boxed, like [`Engine::call_head`].
     pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
         // SAFETY: `boxed` gives a new head.
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// Like the function above, but fails without memory, and then drops `run`.
+    /// Queues a closure like [`Engine::call`]. Returns false without memory, and then drops `run`.
     pub(crate) fn call_if_memory(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let Some(callback) = try_boxed(run) else {
             return false;
@@ -60,8 +60,8 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// Like [`call`](Self::call), but fails without memory instead of waiting. Threads that wait for
-    /// something other than a grace period look again when it has run. `run` is given this engine.
+    /// Queues a closure like [`Engine::call_if_memory`], and passes this engine to it. Threads that wait
+    /// for something other than a grace period look again when it has run.
     ///
     /// # Safety
     ///

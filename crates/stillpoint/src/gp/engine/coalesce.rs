@@ -1,11 +1,10 @@
 //! Coalescing heavy barriers: of many that wait at once one leads, and the others follow.
 //!
-//! A membarrier takes as long as it takes to interrupt every running thread of the process, and two
-//! at a time come one after the other (the kernel has a lock for that). So a waiter that finds
-//! another one's under way, too early for its own grace period, gains nothing by issuing its own:
-//! it sleeps, which also makes it one less to interrupt, and one barrier more serves all that have
-//! come meanwhile. Nothing waits in order to be coalesced with: the first to find no leader leads
-//! at once. liburcu's queue of waiters, whose first does the work for all, is the prior art.
+//! A membarrier interrupts every running thread of the process, and the kernel runs one at a time. So
+//! a waiter that finds another thread's barrier under way, too early for its own grace period, gains
+//! nothing by issuing a second one. It sleeps, which also leaves one thread less to interrupt, and
+//! the next barrier serves all waiters that have come meanwhile. No waiter waits in order to be
+//! coalesced: the first that finds no leader leads at once. liburcu's queue of waiters, whose first does the work for all, is the prior art.
 //!
 //! ```text
 //!   generation = 2k        no leader; barrier k is next
@@ -46,7 +45,7 @@ fn is_led(generation: u64) -> bool {
 }
 
 impl<P: Policy> Engine<P> {
-    /// One attempt, coalesced with others that wait.
+    /// Makes one attempt, coalesced with those of others that wait.
     pub(super) fn complete_coalesced(&self, cookie: Cookie, me: Token) -> Progress {
         // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
         // fenced.
@@ -60,9 +59,9 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// One attempt by a thread that does not wait: for `oldest`, and, if it takes a barrier, with
-    /// all that has been named up to `youngest`. If another thread's barrier is under way, none is
-    /// issued unless the caller `insists`: two at a time come one after the other.
+    /// Makes one attempt to end `oldest`, for a thread that does not wait. If that takes a barrier, it
+    /// covers all cookies up to `youngest`. If another thread's barrier is under way, this issues none
+    /// unless the caller `insists`, because the kernel runs one barrier at a time.
     pub(crate) fn assist(
         &self,
         oldest: Cookie,
@@ -103,7 +102,7 @@ impl<P: Policy> Engine<P> {
             .is_ok()
     }
 
-    /// The first barrier is under way, and its leader is off its processor for ever.
+    /// Pretends that the first barrier is under way, and that its leader has lost its processor for good.
     #[cfg(all(test, not(stillpoint_loom)))]
     pub(crate) fn lose_first_leader(&self) {
         assert!(self.try_lead(0));

@@ -16,8 +16,8 @@
 //! and a kick after that is seen by the last look or wakes the sleeper
 //! (`stillpoint-platform/src/event.rs`).
 //!
-//! A domain of the drop-in's has no thread of this kind: its rounds are made by threads that all such
-//! domains share (`pool.rs`).
+//! A domain of the drop-in has no such thread: threads that all such domains share make its rounds
+//! (`pool.rs`).
 //!
 //! # When the system refuses the thread
 //!
@@ -32,15 +32,15 @@
 //!
 //! User code cannot end the thread (`stillpoint-platform/src/user_code.rs`); a fault of the
 //! library's own that panics could. The thread catches that, counts it, and begins again with a
-//! pass over everything. After [`MOST_FAILURES`] within a minute it stays down: what fails that
-//! often would fail again, and a thread that does nothing but panic is of no use. Then
+//! pass over everything. After [`MOST_FAILURES`] within a minute it stays down: a
+//! thread that only panics is of no use. Then
 //!
 //! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no
 //!   thread; if the fault is met again it is the caller that panics;
 //! * waits for grace periods, cookies, sections and retires have never needed the thread;
-//! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so,
-//!   over and over if readers are in the way; one of a barrier panics, because to invoke callbacks
-//!   is no business of a poll's;
+//! * tasks that wait are woken, and ask again by themselves: the future of a grace period tries
+//!   to end it at each poll; the future of a barrier panics, because a poll must not invoke
+//!   callbacks;
 //! * callbacks, deferred destructors and large pages wait for the next barrier, and no thread that
 //!   retires waits for them.
 //!
@@ -204,7 +204,7 @@ impl<P: Policy> Engine<P> {
             _ => Vec::new(),
         };
         join_gone(&mut ended);
-        // For this thread's end, which is not to need memory.
+        // So that this thread's end needs no memory.
         ended.reserve(1);
         *state = State::Running { server, ended };
         self.service.signs.set_runs();
@@ -312,10 +312,10 @@ impl<P: Policy> Engine<P> {
 
     /// Waits until the pool has finished the domain.
     fn wait_for_pool(&self) {
-        // Acquire, pairs with `note_left`: all is done that was left.
+        // Acquire, pairs with `note_left`: everything that was left is done.
         let has_left = || self.service.has_left.load(Ordering::Acquire);
         while !has_left() {
-            // The pool may lack the thread that comes to this.
+            // The pool may have been refused the thread for this.
             refused::retry();
             // The pool signals; the bound is for the retry.
             self.sleep_until(clock::now() + LONGEST_SLEEP, has_left);
@@ -415,7 +415,7 @@ impl<P: Policy> Engine<P> {
         }
         // What follows may fork, and is no service thread in the child.
         SERVES.with(|serves| serves.set(ENDED));
-        // They go on by themselves.
+        // Waiters go on by themselves.
         self.shared.waiters.signal();
         #[cfg(feature = "tracing")]
         user_code::tell(self.domain, || {
@@ -446,7 +446,7 @@ impl<P: Policy> Engine<P> {
         is_down.then(|| self.down())
     }
 
-    /// Times that the service thread has panicked.
+    /// Returns how often the service thread has panicked.
     pub(crate) fn service_failures(&self) -> u64 {
         self.service.failures.load(Ordering::Relaxed)
     }
@@ -500,20 +500,20 @@ impl<P: Policy> Engine<P> {
         Round::Rest { cookie, until }
     }
 
-    /// Makes a pass, after those of others, on the service thread or on one that waits for what passes
-    /// do.
+    /// Makes a pass, once no other thread makes one, on the service thread or on a thread that waits for
+    /// what passes do.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
         let _turn = self.take_turn();
         self.service_came();
         work.pass()
     }
 
-    /// Waits until no other thread makes a pass, and keeps others from it.
+    /// Waits until no other thread makes a pass, and keeps other threads from making one.
     pub(crate) fn take_turn(&self) -> OwnedMutexGuard<'_> {
         self.service.turn.lock()
     }
 
-    /// The end of a service thread without work, if there is still none.
+    /// Ends a service thread without work, if there is still none.
     fn end_idle(&self) -> Idle {
         let mut state = lock(&self.service.state);
         let State::Running { server, ended } = &mut *state else {

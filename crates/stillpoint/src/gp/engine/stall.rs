@@ -93,7 +93,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// No lock of the engine is held here, because the handler and a subscriber may read.
+    /// Reports a stall to the page, subscribers, the handler and stderr. No lock of the engine is held here,
+    /// because the handler and a subscriber may read.
     fn report(&self, stalled: Stalled, watch: &Watch, lasted: Duration) {
         let report = self.describe(stalled, watch, lasted);
         trace::rcu_stall_warning(
@@ -129,7 +130,7 @@ impl<P: Policy> Engine<P> {
         self.publish_stalls();
     }
 
-    /// For how long the grace period has been stalled that is; 0 while none is.
+    /// Returns for how long the present grace period has been stalled, in nanoseconds; 0 if it is not.
     pub(crate) fn stalled_for(&self) -> Nanos {
         match self.stalls.grace_period.reported_since() {
             0 => 0,
@@ -207,7 +208,7 @@ impl<P: Policy> Engine<P> {
         report
     }
 
-    /// Emits the event of `tracing`. Whether a subscriber takes it.
+    /// Emits the event of `tracing`. Returns whether a subscriber takes it.
     #[cfg(feature = "tracing")]
     fn emit(&self, report: &StallReport) -> bool {
         let mut is_heard = false;

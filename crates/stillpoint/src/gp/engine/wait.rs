@@ -104,8 +104,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each. Returns
-    /// the result, and when the first attempt had been made if that has not ended it.
+    /// Makes one attempt with a heavy barrier and then, for a moment, attempts that cost a scan each.
+    /// Returns the result, and when the first attempt was over if it has not ended the grace period.
     fn spin_until_complete(&self, cookie: Cookie, me: Token, haste: Haste) -> (Progress, Nanos) {
         let mut progress = self.complete_coalesced(cookie, me);
         if progress != Progress::HeldUp {

@@ -4,16 +4,16 @@ use super::{NESTING, Record};
 use crate::platform::{clock::Nanos, sync::Ordering, thread::Token};
 use std::panic::Location;
 
-/// The owner of a record that a guard has, and no thread. No thread's token.
+/// Owner of a record that belongs to a guard: no thread has this token.
 const A_GUARD: u64 = u64::MAX;
 
 impl Record {
-    /// Returns true if a guard owns it, and not a thread.
+    /// Returns whether a guard owns the record, rather than a thread.
     pub(in crate::gp) fn is_a_guards(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == A_GUARD
     }
 
-    /// Returns true if a guard owns it and its section is open. For that guard.
+    /// Returns whether a guard owns the record and its section is open. For that guard.
     pub(crate) fn is_open_guard(&self) -> bool {
         self.is_a_guards() && self.is_reading()
     }
