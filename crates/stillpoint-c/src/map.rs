@@ -222,7 +222,7 @@ pub unsafe extern "C" fn stillpoint_map_count(map: *const Map) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { borrow(map).map_or(0, |map| map.capacity()) }
+    unsafe { borrow(map).map_or(0, |map| map.pinned().capacity()) }
 }
 
 /// Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
 pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let reserved = unsafe { to_change(map)?.reserve(nodes) };
+        let reserved = unsafe { to_change(map)?.pinned().reserve(nodes) };
         reserved.map(|()| 0).map_err(no_memory)
     })
 }
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> 
 pub unsafe extern "C" fn stillpoint_map_shrink(map: *mut Map) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        unsafe { to_change(map)?.shrink_to_fit() };
+        unsafe { to_change(map)?.pinned().shrink_to_fit() };
         Ok(0)
     })
 }

@@ -35,11 +35,14 @@
 //! inserted, or has been removed. A bucket that was cut off just then is the thread's, and lost with it.
 
 use crate::{
+    growth::Old,
+    section::Live,
     slot::{Head, Slot},
     table::AnyBucket,
     word::{Offset, SLOTS, Word},
 };
 use std::{
+    alloc::Layout,
     iter,
     mem::{self, ManuallyDrop},
     ptr::{self, NonNull},
@@ -224,22 +227,63 @@ impl Bucket {
         Some(unsafe { link.as_ref() })
     }
 
-    /// The buckets behind this one, as they were allocated.
-    pub fn links(&self) -> impl Iterator<Item = NonNull<Self>> {
-        Self::from_link(self.slot(SLOTS - 1).as_link())
+    /// The entry of a slot that was read here, if one is in it, and no link.
+    #[inline(always)]
+    pub fn entry_alone(&self, slot: Slot) -> Option<Live<'_, Head>> {
+        // SAFETY: what a bucket of a table has is retired after it was taken out of it. The caller is
+        // inside a section, or has the lock.
+        slot.entry_alone().map(|entry| unsafe { Live::of(entry) })
     }
 
-    /// A bucket that is or was in a chain, and those behind it, as they were allocated.
-    pub fn from_link(first: Option<NonNull<Self>>) -> impl Iterator<Item = NonNull<Self>> {
-        iter::successors(first, |link| {
+    /// The entry of a slot that was read here, if one is in it. Only for a slot that is no link.
+    #[inline(always)]
+    pub fn entry(&self, slot: Slot) -> Option<Live<'_, Head>> {
+        // SAFETY: as in `entry_alone`.
+        slot.as_entry().map(|entry| unsafe { Live::of(entry) })
+    }
+
+    /// The buckets behind this one, as they were allocated.
+    fn links(&self) -> impl Iterator<Item = NonNull<Self>> {
+        iter::successors(self.slot(SLOTS - 1).as_link(), |link| {
             // SAFETY: as in `next`.
             unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
         })
     }
 
+    /// The buckets behind this one, for readers to leave them.
+    ///
+    /// # Safety
+    ///
+    /// The chain has moved, or has left that of another bucket. This is called once.
+    pub unsafe fn unlinked(&self) -> impl Iterator<Item = OldBucket> {
+        self.links().map(OldBucket)
+    }
+
     /// This bucket and those behind it.
     pub fn chain(&self) -> impl Iterator<Item = &Bucket> {
         iter::successors(Some(self), |bucket| bucket.next())
+    }
+}
+
+/// A bucket that no reader from now on finds.
+#[derive(Debug)]
+pub struct OldBucket(NonNull<Bucket>);
+
+// SAFETY: from a box; it is used by its owner alone, but for readers that came before.
+unsafe impl Send for OldBucket {}
+
+// SAFETY: from a box.
+unsafe impl Old for OldBucket {
+    fn block(&self) -> (NonNull<u8>, Layout) {
+        (self.0.cast(), Layout::new::<Bucket>())
+    }
+}
+
+impl OldBucket {
+    /// As it was allocated, of a box.
+    #[cfg(test)]
+    pub fn pointer(&self) -> NonNull<Bucket> {
+        self.0
     }
 }
 
@@ -259,8 +303,7 @@ impl AnyBucket for &Bucket {
     unsafe fn free_behind(self) {
         if self.word().has_link() {
             // Each is read before it is freed.
-            let links: Vec<_> = self.links().collect();
-            for link in links {
+            for link in self.links() {
                 // SAFETY: from a box, and by the caller's promise of no other use.
                 drop(unsafe { Box::from_raw(link.as_ptr()) });
             }
@@ -338,13 +381,17 @@ impl<'t> Locked<'t> {
     /// The first place whose tag is `tag`, and perhaps another's, with an entry that `is_it`
     /// accepts.
     #[inline]
-    pub fn find(&self, tag: u8, mut is_it: impl FnMut(NonNull<Head>) -> bool) -> Option<Place<'t>> {
+    pub fn find(
+        &self,
+        tag: u8,
+        mut is_it: impl FnMut(Live<'t, Head>) -> bool,
+    ) -> Option<Place<'t>> {
         let (mut bucket, mut word) = (self.home, self.word);
         loop {
             for slot in word.with_tag(tag) {
                 let place = Place { bucket, slot };
                 let slot = place.get();
-                if !slot.is_link() && slot.as_entry().is_some_and(&mut is_it) {
+                if !slot.is_link() && bucket.entry(slot).is_some_and(&mut is_it) {
                     return Some(place);
                 }
             }
@@ -356,12 +403,14 @@ impl<'t> Locked<'t> {
         }
     }
 
-    /// All entries of the chain, with their tags.
-    pub fn entries(&self) -> impl Iterator<Item = (Slot, u8)> {
+    /// All entries of the chain, with their slots and tags.
+    pub fn entries(&self) -> impl Iterator<Item = (Slot, u8, Live<'t, Head>)> {
         self.home.chain().flat_map(move |bucket| {
             let word = self.word(bucket);
-            word.taken()
-                .map(move |slot| (bucket.slot(slot), word.tag(slot)))
+            word.taken().filter_map(move |index| {
+                let slot = bucket.slot(index);
+                Some((slot, word.tag(index), bucket.entry(slot)?))
+            })
         })
     }
 
@@ -395,17 +444,21 @@ impl<'t> Locked<'t> {
         place.bucket.set_slot(place.slot, slot);
     }
 
-    /// Takes an entry out. Returns the first of the buckets that have left the chain with it, if there
-    /// are such ([`Bucket::from_link`]): the caller retires them.
+    /// Takes an entry out. Returns the buckets that have left the chain with it.
     #[inline]
-    pub fn clear(&mut self, place: Place<'t>) -> Option<NonNull<Bucket>> {
+    pub fn clear(&mut self, place: Place<'t>) -> impl Iterator<Item = OldBucket> + use<> {
         place.bucket.set_slot(place.slot, Slot::NONE);
         self.set_word(place.bucket, self.word(place.bucket).without(place.slot));
-        if place.is_in(self.home) {
+        let left = if place.is_in(self.home) {
             None
         } else {
             self.cut()
-        }
+        };
+        iter::successors(left, |link| {
+            // SAFETY: the caller has it.
+            unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
+        })
+        .map(OldBucket)
     }
 
     /// Cuts off the buckets without entries that end the chain. They still have their links, for readers
@@ -504,13 +557,11 @@ mod tests {
         let each = heads.iter_mut().map(|head| {
             let head = NonNull::from(head);
             let mut locked = home.lock(home.word()).expect("no other thread");
-            let place = locked.find(TAG, |entry| entry == head);
+            let place = locked.find(TAG, |entry| entry.pointer() == head);
             let left = locked.clear(place.expect("it is in the chain"));
-            let left: Vec<_> = Bucket::from_link(left).collect();
             // SAFETY: boxes, which no other thread knows.
-            let freed = |bucket: &NonNull<Bucket>| drop(unsafe { Box::from_raw(bucket.as_ptr()) });
-            left.iter().for_each(freed);
-            left.len()
+            let freed = |old: OldBucket| drop(unsafe { Box::from_raw(old.pointer().as_ptr()) });
+            left.map(freed).count()
         });
         each.sum()
     }

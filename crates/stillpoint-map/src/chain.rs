@@ -6,10 +6,10 @@
 
 use crate::{
     bucket::Bucket,
+    section::Live,
     slot::Head,
     word::{Slots, Word, tag},
 };
-use std::ptr::NonNull;
 
 /// A place in a chain, inside a section of the map's domain.
 #[derive(Clone, Debug)]
@@ -48,8 +48,8 @@ impl<'g> Chain<'g> {
     pub fn next(
         &mut self,
         select: impl Fn(Word) -> Slots,
-        is_it: impl Fn(NonNull<Head>) -> bool,
-    ) -> Option<NonNull<Head>> {
+        is_it: impl Fn(Live<'g, Head>) -> bool,
+    ) -> Option<Live<'g, Head>> {
         loop {
             let bucket = self.bucket?;
             for slot in &mut self.slots {
@@ -57,7 +57,7 @@ impl<'g> Chain<'g> {
                 if slot.is_link() {
                     // The last slot became a link after the word was loaded.
                     self.linked = true;
-                } else if let Some(entry) = slot.as_entry()
+                } else if let Some(entry) = bucket.entry(slot)
                     && is_it(entry)
                 {
                     return Some(entry);
@@ -86,14 +86,13 @@ impl<'g> Duplicates<'g> {
     }
 }
 
-impl Iterator for Duplicates<'_> {
-    type Item = NonNull<Head>;
+impl<'g> Iterator for Duplicates<'g> {
+    type Item = Live<'g, Head>;
 
     #[inline]
-    fn next(&mut self) -> Option<NonNull<Head>> {
+    fn next(&mut self) -> Option<Live<'g, Head>> {
         let hash = self.hash;
-        // SAFETY: found in a section of the map's domain.
-        let has_hash = |entry: NonNull<Head>| unsafe { entry.as_ref() }.hash == hash;
+        let has_hash = |entry: Live<'g, Head>| entry.hash == hash;
         self.chain.next(|word| word.with_tag(tag(hash)), has_hash)
     }
 }

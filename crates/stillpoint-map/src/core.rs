@@ -2,9 +2,10 @@
 //! moves to another one, and who moves it, is in [`crate::growth`].
 
 use crate::{
-    bucket::{Bucket, Locked, Place},
-    growth::Tables,
-    resize,
+    bucket::{Locked, Place},
+    growth::{HasTables, Helper, Moves, Tables, World},
+    resize::{self, Move, Progress},
+    section::{Live, Pinned, Writer},
     slab::Arena,
     slot::{Head, Slot},
     table::{References, Seen, Table},
@@ -12,6 +13,7 @@ use crate::{
 };
 use std::{
     alloc::Layout,
+    mem,
     ops::Deref,
     ptr::{self, NonNull},
 };
@@ -24,20 +26,31 @@ use stillpoint_platform::{
 /// places, a sample.
 pub const LARGE: u32 = 8;
 
-/// Where what is no longer used goes until readers have left.
-pub trait Reclaim {
-    /// Frees a bucket of a chain after a grace period.
-    fn bucket(&self, bucket: NonNull<Bucket>);
-    /// Frees the memory of a table after a grace period.
-    fn table(&self, table: Table<'_>);
-}
+/// An entry that no map has.
+///
+/// # Safety
+///
+/// It is complete, and the value owns it. If the value is forgotten, it stays, until a grace period after it
+/// was taken out of the map into which it was put.
+pub unsafe trait New: Sized {
+    /// Its beginning.
+    fn head(&self) -> NonNull<Head>;
 
-/// What became of an insert.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Inserted {
-    Done,
-    /// There is an entry with the tag that the caller has not compared.
-    Changed,
+    /// Its hash.
+    fn hash(&self) -> u64 {
+        // SAFETY: the entry is complete.
+        unsafe { self.head().as_ref() }.hash
+    }
+
+    /// # Safety
+    ///
+    /// It was put into a map in a section of the map's domain that lasts for `'g`.
+    unsafe fn publish<'g>(self) -> Live<'g, Head> {
+        let head = self.head();
+        mem::forget(self);
+        // SAFETY: the caller's promise.
+        unsafe { Live::of(head) }
+    }
 }
 
 /// A map without the types of its entries, and without their drops.
@@ -57,6 +70,10 @@ impl Deref for Core {
     }
 }
 
+impl HasTables for Core {
+    type Kind = References;
+}
+
 impl Core {
     /// As [`Tables::new`].
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
@@ -70,21 +87,6 @@ impl Core {
         }
     }
 
-    /// Where new entries, which are of this layout, are to lie; `None` for boxes: while there are
-    /// few.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    pub unsafe fn arena(&self, entry: Layout) -> Option<&Arena> {
-        match self.made_arena() {
-            // SAFETY: the caller's promise.
-            None if self.count.is_spread_out() => unsafe { self.make_arena(entry) },
-            arena => arena,
-        }
-    }
-
     /// Where new entries are to lie, if there is such a place already.
     #[inline]
     pub fn made_arena(&self) -> Option<&Arena> {
@@ -92,32 +94,6 @@ impl Core {
         let arena = NonNull::new(self.arena.load(Ordering::Acquire));
         // SAFETY: it is there until `close_arena`.
         arena.map(|arena| unsafe { arena.as_ref() })
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Core::arena`].
-    #[cold]
-    unsafe fn make_arena(&self, entry: Layout) -> Option<&Arena> {
-        // SAFETY: the caller's promise.
-        let made = Arena::new(entry, unsafe { self.capacity() })?;
-        // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
-        let set = self.arena.compare_exchange(
-            ptr::null_mut(),
-            made.as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        let arena = match set {
-            Ok(_) => made,
-            Err(faster) => {
-                // SAFETY: no other thread knows it.
-                unsafe { Arena::close(made) };
-                NonNull::new(faster)?
-            }
-        };
-        // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
     }
 
     /// Ends the arena, when its last slot is free.
@@ -133,141 +109,9 @@ impl Core {
         }
     }
 
-    /// Puts an entry in, unless one with its tag is there that is not in `unequal`; whatever is there
-    /// for `None`.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, since before the entries in `unequal` were found. The
-    /// entry is complete, and in no map.
-    #[inline]
-    pub unsafe fn insert(
-        &self,
-        entry: NonNull<Head>,
-        unequal: Option<&[NonNull<Head>]>,
-        reclaim: &impl Reclaim,
-    ) -> Inserted {
-        // SAFETY: the caller's promises.
-        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
-        let mut spare = None;
-        let (table, place) = loop {
-            let (table, mut locked) = table.lock(hash);
-            if let Some(unequal) = unequal {
-                // Both are in the chain's order, unless it has just grown. None of those in `unequal`
-                // has been freed, and another one made at its address: the section has found them.
-                let mut compared = unequal.iter();
-                let is_new = |other| !compared.any(|entry| *entry == other);
-                if locked.find(tag(hash), is_new).is_some() {
-                    return Inserted::Changed;
-                }
-            }
-            let mut free = locked.free();
-            if free.is_none()
-                && let Some(spare) = spare.take()
-            {
-                locked.extend(spare);
-                let extended = &table.header().units.extended;
-                extended.fetch_add(1, Ordering::Relaxed);
-                free = locked.free();
-            }
-            if let Some(place) = free {
-                locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
-                break (table, place);
-            }
-            drop(locked);
-            spare = Some(resize::spare());
-        };
-        self.note_added();
-        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
-            self.consider_growing(table);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.help(reclaim) };
-        Inserted::Done
-    }
-
-    /// Replaces an entry by another with the same key. Returns whether it was there.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, since before `old` was found. `new` is complete, has
-    /// the same hash, and is in no map.
-    #[inline]
-    pub unsafe fn replace(&self, old: NonNull<Head>, new: NonNull<Head>) -> bool {
-        // SAFETY: the caller's promises.
-        let (table, hash) = unsafe { (self.table(), old.as_ref().hash) };
-        let (table, mut locked) = table.lock(hash);
-        let place = place_of(&locked, old, hash);
-        if let Some(place) = place {
-            locked.replace(place, Slot::entry(new, hash, table.bits()));
-            locked.unlock();
-            fence_change();
-        }
-        place.is_some()
-    }
-
-    /// Takes an entry out. Returns whether it was there.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, since before `entry` was found.
-    #[inline]
-    pub unsafe fn remove(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
-        // SAFETY: the caller's promises.
-        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
-        if let Some(empty) = table.remove_at_once(entry, hash) {
-            self.note_removed(table, hash, empty);
-            return true;
-        }
-        // SAFETY: the same.
-        unsafe { self.remove_after_waiting(entry, reclaim) }
-    }
-
-    /// As [`Core::remove`], of an entry with that hash that was seen there, if that takes no more than
-    /// its bucket. Returns whether the table may move since; `None` if nothing was done.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[inline]
-    pub unsafe fn remove_seen(
-        &self,
-        entry: NonNull<Head>,
-        hash: u64,
-        seen: Seen<'_>,
-    ) -> Option<bool> {
-        let empty = seen.remove_at_once(entry)?;
-        Some(self.note_removed(seen.table(), hash, empty))
-    }
-
-    /// # Safety
-    ///
-    /// As for `remove`.
-    #[inline(never)]
-    unsafe fn remove_after_waiting(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
-        // SAFETY: the caller's promises.
-        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
-        let (table, mut locked) = table.lock(hash);
-        let Some(place) = place_of(&locked, entry, hash) else {
-            return false;
-        };
-        let left = locked.clear(place);
-        let empty = locked.is_home_empty();
-        drop(locked);
-        self.note_removed(table, hash, empty);
-        for bucket in Bucket::from_link(left) {
-            let extended = &table.header().units.extended;
-            extended.fetch_sub(1, Ordering::Relaxed);
-            reclaim.bucket(bucket);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.help(reclaim) };
-        true
-    }
-
     /// An entry has been put in.
     #[inline]
-    pub fn note_added(&self) {
+    fn note_added(&self) {
         self.count.add(1);
         fence_change();
     }
@@ -284,30 +128,79 @@ impl Core {
         }
         is_considered
     }
+}
+
+impl Pinned<Core> {
+    /// Where new entries, which are of this layout, are to lie; `None` for boxes: while there are
+    /// few.
+    #[inline]
+    pub fn arena(&self, entry: Layout) -> Option<&Arena> {
+        match self.made_arena() {
+            None if self.count.is_spread_out() => self.make_arena(entry),
+            arena => arena,
+        }
+    }
+
+    #[cold]
+    fn make_arena(&self, entry: Layout) -> Option<&Arena> {
+        let made = Arena::new(entry, self.capacity())?;
+        // Release, pairs with `made_arena`: it is complete. Acquire: so is the faster thread's.
+        let set = self.arena.compare_exchange(
+            ptr::null_mut(),
+            made.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if set.is_err() {
+            // SAFETY: no other thread knows it.
+            unsafe { Arena::close(made) };
+        }
+        self.made_arena()
+    }
+
+    /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
+    /// next. If the table moves, the caller helps then.
+    #[inline(always)]
+    pub fn add_at_once<E: New>(&self, new: E) -> Result<Live<'_, Head>, E> {
+        if !self.table().add_at_once(new.head(), new.hash()) {
+            return Err(new);
+        }
+        self.note_added();
+        // SAFETY: it was put in just now.
+        Ok(unsafe { new.publish() })
+    }
+
+    /// Replaces an entry by another with the same key and hash. Fails if it is not in this map, or no
+    /// longer.
+    #[inline]
+    pub fn replace<'g, E: New>(&'g self, old: Live<'_, Head>, new: E) -> Result<Live<'g, Head>, E> {
+        let hash = old.hash;
+        let (table, mut locked) = self.table().lock(hash);
+        let Some(place) = place_of(&locked, old, hash) else {
+            return Err(new);
+        };
+        locked.replace(place, Slot::entry(new.head(), hash, table.bits()));
+        locked.unlock();
+        fence_change();
+        // SAFETY: it was put in just now.
+        Ok(unsafe { new.publish() })
+    }
 
     /// Appends the entries of the home of a hash to `found`, without those with lower hashes: all as they are
     /// at one instant, so that no key is there twice. Returns where the next home begins.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain for as long as `found` is used.
-    pub unsafe fn home_at_once(&self, from: u64, found: &mut Vec<NonNull<Head>>) -> Option<u64> {
-        // SAFETY: the caller's promise.
-        let current = unsafe { self.table() };
+    pub fn home_at_once<'g>(&'g self, from: u64, found: &mut Vec<Live<'g, Head>>) -> Option<u64> {
+        let current = self.table();
         let mut home = current.home(from);
         // Most homes of a sparse table are empty, and take no memory while they are only read.
         if home.2 != Word::EMPTY {
             loop {
-                // SAFETY: the caller's promise.
-                let (now, locked) = unsafe { self.table() }.lock(from);
+                let (now, locked) = self.table().lock(from);
                 (home.0, home.1) = (now, now.index(from));
                 let free = found.capacity() - found.len();
                 let count = locked.entries().count();
                 if count <= free {
-                    let entries = locked.entries().filter_map(|(slot, _)| slot.as_entry());
-                    // SAFETY: found in the caller's section.
-                    let is_ahead = |entry: &NonNull<Head>| unsafe { entry.as_ref() }.hash >= from;
-                    found.extend(entries.filter(is_ahead));
+                    let entries = locked.entries().map(|(_, _, entry)| entry);
+                    found.extend(entries.filter(|entry| entry.hash >= from));
                     break;
                 }
                 drop(locked);
@@ -316,6 +209,169 @@ impl Core {
         }
         current.hash_behind(home)
     }
+}
+
+impl<'g, W: World<References>> Writer<'g, Core, W> {
+    /// Puts an entry in, unless one with its tag is there that is not in `unequal`; whatever is there
+    /// for `None`.
+    #[inline]
+    pub fn insert<E: New>(
+        self,
+        new: E,
+        unequal: Option<&[Live<'g, Head>]>,
+    ) -> Result<Live<'g, Head>, E> {
+        let (table, hash) = (self.core().table(), new.hash());
+        let mut spare = None;
+        let (table, place) = loop {
+            let (table, mut locked) = table.lock(hash);
+            if let Some(unequal) = unequal {
+                // Both are in the chain's order, unless it has just grown. None of those in `unequal`
+                // has been freed, and another one made at its address: the section has found them.
+                let mut compared = unequal.iter();
+                let is_new = |other| !compared.any(|entry| *entry == other);
+                if locked.find(tag(hash), is_new).is_some() {
+                    return Err(new);
+                }
+            }
+            let mut free = locked.free();
+            if free.is_none()
+                && let Some(spare) = spare.take()
+            {
+                locked.extend(spare);
+                let extended = &table.header().units.extended;
+                extended.fetch_add(1, Ordering::Relaxed);
+                free = locked.free();
+            }
+            if let Some(place) = free {
+                let slot = Slot::entry(new.head(), hash, table.bits());
+                locked.fill(place, slot, tag(hash));
+                break (table, place);
+            }
+            drop(locked);
+            spare = Some(resize::spare());
+        };
+        self.note_added();
+        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
+            self.consider_growing(table);
+        }
+        self.help();
+        // SAFETY: it was put in just now.
+        Ok(unsafe { new.publish() })
+    }
+
+    /// Puts an entry in, unless there is one that `is_same` accepts. That is asked without a lock, of
+    /// each entry with the tag of `new`; again if another thread changes the bucket meanwhile.
+    #[inline]
+    pub fn add_unless<E: New>(
+        self,
+        new: E,
+        is_same: impl FnMut(&E, Live<'g, Head>) -> bool,
+    ) -> Result<Live<'g, Head>, (Live<'g, Head>, E)> {
+        match self.core().add_at_once(new) {
+            Ok(new) => {
+                self.help();
+                Ok(new)
+            }
+            Err(new) => self.add_after_looking(new, is_same),
+        }
+    }
+
+    #[inline(never)]
+    fn add_after_looking<E: New>(
+        self,
+        mut new: E,
+        mut is_same: impl FnMut(&E, Live<'g, Head>) -> bool,
+    ) -> Result<Live<'g, Head>, (Live<'g, Head>, E)> {
+        loop {
+            let mut unequal = Vec::new();
+            let found = self.core().table().find(new.hash(), |other| {
+                let same = is_same(&new, other);
+                if !same {
+                    unequal.push(other);
+                }
+                same
+            });
+            if let Some(found) = found {
+                return Err((found, new));
+            }
+            match self.insert(new, Some(&unequal)) {
+                Ok(new) => return Ok(new),
+                Err(refused) => new = refused,
+            }
+        }
+    }
+
+    /// Takes an entry out. Returns whether it was in this map.
+    #[inline]
+    pub fn remove(self, entry: Live<'_, Head>) -> bool {
+        let (table, hash) = (self.table(), entry.hash);
+        match table.remove_at_once(entry, hash) {
+            Some(empty) => self.end_removal(table, hash, empty),
+            None => return self.remove_after_waiting(entry),
+        }
+        true
+    }
+
+    /// As [`remove`](Self::remove), of an entry with that hash that was seen there, if that takes no more
+    /// than its bucket. Returns whether it was done.
+    #[inline]
+    pub fn remove_seen(self, entry: Live<'_, Head>, hash: u64, seen: Seen<'_>) -> bool {
+        let Some(empty) = seen.remove_at_once(entry) else {
+            return false;
+        };
+        self.end_removal(seen.table(), hash, empty);
+        true
+    }
+
+    /// After one that took no more than a bucket, whose table does not move.
+    #[inline]
+    fn end_removal(self, table: Table<'_>, hash: u64, empty: bool) {
+        if self.note_removed(table, hash, empty) {
+            self.have_driven();
+        }
+    }
+
+    #[inline(never)]
+    fn remove_after_waiting(self, entry: Live<'_, Head>) -> bool {
+        let (table, hash) = (self.table(), entry.hash);
+        let (table, mut locked) = table.lock(hash);
+        let Some(place) = place_of(&locked, entry, hash) else {
+            return false;
+        };
+        let left = locked.clear(place);
+        let empty = locked.is_home_empty();
+        drop(locked);
+        self.note_removed(table, hash, empty);
+        for bucket in left {
+            let extended = &table.header().units.extended;
+            extended.fetch_sub(1, Ordering::Relaxed);
+            self.world().retire(bucket);
+        }
+        self.help();
+        true
+    }
+}
+
+impl<W: World<References>> Moves<W> for Core {
+    fn move_chunk(writer: Writer<'_, Self, W>, under_way: Move<'_>, helper: Helper) -> Progress {
+        match helper {
+            Helper::Change if under_way.lets_off() => return Progress::NothingToTake,
+            Helper::Change => {}
+            Helper::Service => under_way.touch_ahead(),
+        }
+        under_way.help(|bucket| writer.world().retire(bucket))
+    }
+
+    #[inline(always)]
+    fn can_drive(_: Move<'_>) -> bool {
+        true
+    }
+
+    fn may_shorten_chains(_: Writer<'_, Self, W>) -> bool {
+        true
+    }
+
+    fn note_retired(&self) {}
 }
 
 /// Between a change and what the thread does next: so each operation takes effect before it
@@ -335,7 +391,7 @@ pub fn is_looked_at(bits: u32, hash: u64) -> bool {
 }
 
 #[inline]
-fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<Place<'t>> {
+fn place_of<'t>(locked: &Locked<'t>, entry: Live<'_, Head>, hash: u64) -> Option<Place<'t>> {
     locked.find(tag(hash), |other| other == entry)
 }
 

@@ -2,9 +2,10 @@
 
 use crate::{
     core::Core,
-    growth::Tables,
+    growth::{HasTables, Moves, Tables},
     reclaim::Later,
-    table::{Kind, References},
+    section::{Pinned, Writer},
+    table::Kind,
 };
 use std::{cell::UnsafeCell, ops::Deref, ptr::NonNull, sync::Arc};
 use stillpoint::{
@@ -14,26 +15,9 @@ use stillpoint::{
 use stillpoint_platform::memory::is_there_for;
 
 /// A map without its domain, whose tables the service thread moves.
-pub trait Driven: Deref<Target = Tables<Self::Kind>> + Send + Sync + 'static {
-    type Kind: Kind;
+pub trait Driven: HasTables + for<'a> Moves<&'a Later<'a>> + Send + Sync + 'static {}
 
-    /// Moves a slice. Returns whether another one is to follow.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, which `later` frees in; after
-    /// [`Driving::begin`](crate::driving::Driving::begin).
-    unsafe fn move_slice(&self, later: &Later<'_>) -> bool;
-}
-
-impl Driven for Core {
-    type Kind = References;
-
-    unsafe fn move_slice(&self, later: &Later<'_>) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.drive(later) }
-    }
-}
+impl<C: HasTables + for<'a> Moves<&'a Later<'a>> + Send + Sync + 'static> Driven for C {}
 
 /// What a map and its callback share.
 #[derive(Debug)]
@@ -85,7 +69,8 @@ impl<C: Driven> Shared<C> {
     /// # Safety
     ///
     /// Of an `Arc`, which is there; the domain is the map's.
-    pub unsafe fn queue_driver_of(this: *const Self, domain: &Domain) {
+    pub unsafe fn queue_driver(this: NonNull<Self>, domain: &Domain) {
+        let this = this.as_ptr().cast_const();
         // SAFETY: the caller's promise.
         let shared = unsafe {
             Arc::increment_strong_count(this);
@@ -102,21 +87,6 @@ impl Shared {
     pub fn try_new(domain: Option<Kept>, entries: usize, stays: bool) -> Option<NonNull<Self>> {
         let made = Self::of(|| Core::new(entries, stays), domain)?;
         NonNull::new(Arc::into_raw(made).cast_mut())
-    }
-
-    /// Asks the service thread to move the table, if it moves.
-    ///
-    /// # Safety
-    ///
-    /// From [`try_new`](Self::try_new), and not ended; inside a section of the map's domain, which is
-    /// this one.
-    #[inline]
-    pub unsafe fn queue_driver<'d>(this: NonNull<Self>, domain: impl FnOnce() -> &'d Domain) {
-        // SAFETY: the caller's promise.
-        if unsafe { this.as_ref().core.wants_driver() } {
-            // SAFETY: of an `Arc` that the map owns.
-            unsafe { Self::queue_driver_of(this.as_ptr(), domain()) };
-        }
     }
 
     /// Frees what the map has beside its entries, and gives it up.
@@ -155,8 +125,8 @@ fn drive_later<C: Driven>(domain: &Domain, shared: Arc<Shared<C>>) {
         let domain = domain.as_deref().unwrap_or_else(|| global());
         let later = Later::on(domain);
         let section = domain.read_lock();
-        // SAFETY: inside a section of the map's domain, and this drives.
-        let again = unsafe { shared.core.move_slice(&later) };
+        // SAFETY: inside a section of the map's domain, which frees what `later` gets; and this drives.
+        let again = unsafe { Writer::of(Pinned::of(&shared.core), &later) }.drive();
         drop(section);
         drop(later);
         if again {

@@ -1,12 +1,13 @@
 //! A key and its value: before a map has them, and found in one.
 
 use crate::{
+    core::New,
+    section::Live,
     slab::Arena,
     slot::{Head, IN_SLAB, fits},
 };
 use std::{
     alloc::{Layout, alloc, handle_alloc_error},
-    marker::PhantomData,
     mem::needs_drop,
     ops::Deref,
     ptr::NonNull,
@@ -69,7 +70,6 @@ impl<K, V> Entry<K, V> {
     }
 
     const DROPPED: &'static Destructor = &Destructor::new(Self::drop_in_slab, size_of::<Self>());
-    const FREED: &'static Destructor = &Destructor::new(Self::free_in_slab, size_of::<Self>());
 
     /// # Safety
     ///
@@ -88,14 +88,6 @@ impl<K, V> Entry<K, V> {
             let _free = Free(NonNull::new_unchecked(entry));
             entry.cast::<Self>().drop_in_place();
         }
-    }
-
-    /// # Safety
-    ///
-    /// As for `drop_in_slab`, and nothing is to be dropped.
-    unsafe fn free_in_slab(entry: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { Arena::free(NonNull::new_unchecked(entry)) };
     }
 }
 
@@ -121,7 +113,7 @@ impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
             } else if needs_drop::<Self>() {
                 retire_owning(domain, entry.as_ptr().cast(), Self::DROPPED, heap_bytes);
             } else {
-                retire_in_place(domain, entry.as_ptr().cast(), Self::FREED);
+                retire_in_place(domain, entry.as_ptr().cast(), Self::DROPPED);
             }
         }
     }
@@ -173,32 +165,20 @@ impl<K, V> NewEntry<K, V> {
         Self(entry)
     }
 
-    /// Its beginning.
-    #[inline]
-    pub fn head(&self) -> NonNull<Head> {
-        self.0.cast()
-    }
-
-    /// It is in a map now.
-    ///
-    /// # Safety
-    ///
-    /// It is, and was found there in a section of the map's domain that lasts for `'g`, or has been
-    /// put there in one.
-    #[inline]
-    pub unsafe fn publish<'g>(self) -> Found<'g, K, V> {
-        let entry = self.0;
-        std::mem::forget(self);
-        // SAFETY: made by `try_new`; the caller's promise.
-        unsafe { Found::of(entry.cast()) }
-    }
-
     /// Takes the key and the value out of it.
     pub fn into_entry(self) -> Entry<K, V> {
         let entry = self.0;
         std::mem::forget(self);
-        // SAFETY: made by `try_new`, and no map has it.
+        // SAFETY: made by `new`, and no map has it.
         unsafe { Entry::take(entry) }
+    }
+}
+
+// SAFETY: made by `new`, and retired by the map's store.
+unsafe impl<K, V> New for NewEntry<K, V> {
+    #[inline]
+    fn head(&self) -> NonNull<Head> {
+        self.0.cast()
     }
 }
 
@@ -206,25 +186,21 @@ impl<K, V> Deref for NewEntry<K, V> {
     type Target = Entry<K, V>;
 
     fn deref(&self) -> &Entry<K, V> {
-        // SAFETY: made by `try_new`, and no map has it.
+        // SAFETY: made by `new`, and no map has it.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<K, V> Drop for NewEntry<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `try_new`, and no map has it.
+        // SAFETY: made by `new`, and no map has it.
         drop(unsafe { Entry::take(self.0) });
     }
 }
 
 /// An entry that was found in a section, which lasts for `'g`.
 #[derive(Debug)]
-pub struct Found<'g, K, V> {
-    /// As it was allocated: a reference would not do to free it.
-    entry: NonNull<Entry<K, V>>,
-    found: PhantomData<&'g Entry<K, V>>,
-}
+pub struct Found<'g, K, V>(Live<'g, Entry<K, V>>);
 
 impl<K, V> Clone for Found<'_, K, V> {
     fn clone(&self) -> Self {
@@ -244,28 +220,37 @@ impl<'g, K, V> Found<'g, K, V> {
     /// lifetime do not fit, safe code that has the result reads what is not there.
     #[inline]
     pub unsafe fn of(head: NonNull<Head>) -> Self {
-        Self {
-            entry: head.cast(),
-            found: PhantomData,
-        }
+        // SAFETY: the caller's promise.
+        Self(unsafe { Live::of(head.cast()) })
+    }
+
+    /// The entry whose beginning was found.
+    ///
+    /// # Safety
+    ///
+    /// It is that of an [`Entry`] of these types, made by [`NewEntry`].
+    #[inline]
+    pub(crate) unsafe fn typed(head: Live<'g, Head>) -> Self {
+        // SAFETY: the caller's promise; all of the entry stays as long as its beginning.
+        unsafe { Self::of(head.pointer()) }
     }
 
     /// Its beginning.
-    pub fn head(self) -> NonNull<Head> {
-        self.entry.cast()
+    pub(crate) fn head(self) -> Live<'g, Head> {
+        // SAFETY: an entry begins with it.
+        unsafe { Live::of(self.0.pointer().cast()) }
     }
 
     /// Where it is, as it was allocated.
     #[inline]
     pub fn pointer(self) -> NonNull<Entry<K, V>> {
-        self.entry
+        self.0.pointer()
     }
 
     /// The entry.
     #[inline(always)]
     pub fn get(self) -> &'g Entry<K, V> {
-        // SAFETY: found in a section that lasts for `'g`, before whose end it is not freed.
-        unsafe { self.entry.as_ref() }
+        self.0.get()
     }
 }
 

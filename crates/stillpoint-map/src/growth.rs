@@ -12,14 +12,19 @@
 //! back.
 
 use crate::{
-    core::{Core, LARGE, Reclaim},
+    core::LARGE,
     count::Count,
     driving::Driving,
     floor::{Floor, State},
     resize::{Move, Progress, is_sparse},
-    table::{FEWEST_BITS, Header, Kind, MOST_BITS, Table},
+    section::{Pinned, Writer},
+    table::{FEWEST_BITS, Header, Kind, MOST_BITS, OldTable, Table},
 };
-use std::ptr;
+use std::{
+    alloc::Layout,
+    ops::Deref,
+    ptr::{self, NonNull},
+};
 use stillpoint_platform::sync::{AtomicPtr, Ordering};
 
 /// Number of chunks of units that the service thread moves before it turns to other callbacks: a
@@ -36,6 +41,61 @@ pub const FEW_LINKS: i64 = 16;
 
 /// From this number of bits on, a map's entries are counted in many places: in Miri's small maps, too.
 const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
+
+/// What no reader from now on finds: a block of the allocator's that needs no drop.
+///
+/// # Safety
+///
+/// It is, and was allocated with that layout. The value owns it.
+pub unsafe trait Old {
+    fn block(&self) -> (NonNull<u8>, Layout);
+}
+
+/// What a map's machine asks of the map's domain.
+pub trait World<S: Kind>: Copy {
+    /// Frees what has left a chain, after a grace period.
+    fn retire(self, old: S::Old);
+    /// Frees the memory of a table after a grace period.
+    fn retire_table(self, old: OldTable<S>);
+    /// Has [`Writer::drive`] called after a grace period.
+    fn drive_later(self);
+}
+
+/// A map without its domain.
+pub trait HasTables: Deref<Target = Tables<Self::Kind>> {
+    type Kind: Kind;
+}
+
+/// What differs between maps whose tables move.
+pub trait Moves<W>: HasTables {
+    /// Moves a chunk.
+    fn move_chunk(
+        writer: Writer<'_, Self, W>,
+        under_way: Move<'_, Self::Kind>,
+        helper: Helper,
+    ) -> Progress
+    where
+        Self: Sized;
+
+    /// Whether the service thread can do that, too.
+    fn can_drive(under_way: Move<'_, Self::Kind>) -> bool;
+
+    /// Returns whether a table with long chains may move now.
+    fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool
+    where
+        Self: Sized;
+
+    /// Notes that a table was retired.
+    fn note_retired(&self);
+}
+
+/// Which thread moves a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Helper {
+    /// One that changes the map.
+    Change,
+    Service,
+}
 
 /// The tables of a map, and how many entries they have.
 #[derive(Debug)]
@@ -67,21 +127,6 @@ impl<S: Kind> Tables<S> {
         tables
     }
 
-    /// The current table. Some of its buckets may be in the next one.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
-    #[inline(always)]
-    pub unsafe fn table<'t>(&self) -> Table<'t, S> {
-        // Acquire, pairs with `finish_move`: the table is complete.
-        let word = self.current.load(Ordering::Acquire);
-        debug_assert!(!word.is_null());
-        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
-        // had begun before. There is one until `free_tables`.
-        unsafe { Table::from_word(word).unwrap_unchecked() }
-    }
-
     fn spread_out(&self, bits: u32) {
         if bits >= SPREAD {
             self.count.spread_out();
@@ -90,7 +135,7 @@ impl<S: Kind> Tables<S> {
 
     /// Starts a move to twice the size if the table has more entries than its size allows. Returns whether
     /// it has.
-    pub fn grow_if_full(&self, table: Table<'_, S>) -> bool {
+    fn grow_if_full(&self, table: Table<'_, S>) -> bool {
         let bits = table.bits();
         let is_full = bits < MOST_BITS && self.count.get() > S::capacity(bits);
         if is_full {
@@ -130,7 +175,7 @@ impl<S: Kind> Tables<S> {
         let Some(next) = Table::new(bits) else { return };
         if !self.attach(table, next) {
             // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { next.free_memory() };
+            unsafe { next.unlinked().free() };
         }
     }
 
@@ -142,104 +187,6 @@ impl<S: Kind> Tables<S> {
         ));
         self.spread_out(next.bits());
         table.set_next(next)
-    }
-
-    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
-    /// move, the last of them moves to it in turn. Returns false without memory.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn reserve(&self, more: usize) -> bool {
-        let entries = self.count.get().checked_add(more);
-        let Some(bits) = entries.and_then(S::bits_for) else {
-            return false;
-        };
-        // SAFETY: the caller's promise.
-        let last = || unsafe { self.table() }.last();
-        let mut made = None;
-        if last().bits() < bits {
-            // Before the floor is raised, which stays as it is without memory.
-            made = Table::new(bits);
-            if made.is_none() {
-                return false;
-            }
-        }
-        self.floor.raise(bits);
-        loop {
-            let last = last();
-            if last.bits() >= bits {
-                break;
-            }
-            // None yet if the table has begun to shrink since the first look.
-            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
-                return false;
-            };
-            if self.attach(last, next) {
-                return true;
-            }
-            made = Some(next);
-        }
-        if let Some(made) = made {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { made.free_memory() };
-        }
-        true
-    }
-
-    /// How many entries it has before its table grows.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn capacity(&self) -> usize {
-        // SAFETY: the caller's promise.
-        S::capacity(unsafe { self.table() }.bits())
-    }
-
-    /// Lets the table shrink to what its entries need.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn shrink_to_fit(&self) {
-        self.floor.remove();
-        // SAFETY: the caller's promise.
-        self.shrink_if_fits(unsafe { self.table() }, self.floor.state());
-    }
-
-    /// Makes the table to which all buckets have moved the current one, hands the old one to `retire`, and
-    /// starts the next move if one is due, which `consider_growing` also decides.
-    pub fn finish_move(
-        &self,
-        Move { from, to }: Move<'_, S>,
-        retire: impl FnOnce(Table<'_, S>),
-        consider_growing: impl FnOnce(Table<'_, S>),
-    ) {
-        // Release, pairs with `table`: it is complete.
-        let replaced = self.current.compare_exchange(
-            from.into_word(),
-            to.into_word(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
-        if replaced.is_ok() {
-            if to.is_sparse() {
-                // The entries that come now fill it.
-                to.prefer_huge_pages(true);
-            }
-            retire(from);
-            let floor = self.floor.after_move();
-            if to.bits() < floor.bits() {
-                self.start_move(to, floor.bits());
-            }
-            consider_growing(to);
-            if floor.fits() && !self.shrink_if_fits(to, floor) {
-                self.floor.has_fitted(floor);
-            }
-            self.consider_shrinking(to);
-        }
     }
 
     /// Frees the tables.
@@ -268,83 +215,167 @@ impl<S: Kind> Drop for Tables<S> {
     }
 }
 
-/// Which thread moves a part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Helper {
-    /// One that changes the map.
-    Change,
-    Service,
+impl<C: HasTables> Pinned<C> {
+    /// The current table. Some of its buckets may be in the next one.
+    #[inline(always)]
+    pub fn table(&self) -> Table<'_, C::Kind> {
+        // Acquire, pairs with `finish`: the table is complete.
+        let word = self.current.load(Ordering::Acquire);
+        debug_assert!(!word.is_null());
+        // SAFETY: from `into_word`; it is retired after it was replaced, and the section had begun
+        // before. There is one until `free_tables`.
+        unsafe { Table::from_word(word).unwrap_unchecked() }
+    }
+
+    /// How many entries it has before its table grows.
+    pub fn capacity(&self) -> usize {
+        C::Kind::capacity(self.table().bits())
+    }
+
+    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
+    /// move, the last of them moves to it in turn. Returns false without memory.
+    pub fn make_room(&self, more: usize) -> bool {
+        let entries = self.count.get().checked_add(more);
+        let Some(bits) = entries.and_then(C::Kind::bits_for) else {
+            return false;
+        };
+        let last = || self.table().last();
+        let mut made = None;
+        if last().bits() < bits {
+            // Before the floor is raised, which stays as it is without memory.
+            made = Table::new(bits);
+            if made.is_none() {
+                return false;
+            }
+        }
+        self.floor.raise(bits);
+        loop {
+            let last = last();
+            if last.bits() >= bits {
+                break;
+            }
+            // None yet if the table has begun to shrink since the first look.
+            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
+                return false;
+            };
+            if self.attach(last, next) {
+                return true;
+            }
+            made = Some(next);
+        }
+        if let Some(made) = made {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { made.unlinked().free() };
+        }
+        true
+    }
 }
 
-impl Core {
+impl<'g, C, W> Writer<'g, C, W>
+where
+    C: Moves<W>,
+    W: World<C::Kind>,
+{
+    /// Makes room for `more` more entries, and keeps it: a table for them comes in one move. Returns false
+    /// without memory.
+    pub fn reserve(self, more: usize) -> bool {
+        let is_made = self.make_room(more);
+        self.have_driven();
+        is_made
+    }
+
+    /// Lets the table shrink to what its entries need.
+    pub fn shrink_to_fit(self) {
+        self.floor.remove();
+        self.shrink_if_fits(self.table(), self.floor.state());
+        self.have_driven();
+    }
+
+    /// Starts a move of a table with too many entries, or with chains that have become long.
     #[cold]
-    pub(crate) fn consider_growing(&self, table: Table<'_>) {
+    pub fn consider_growing(self, table: Table<'_, C::Kind>) {
         let extended = &table.header().units.extended;
         // Of buckets that the move here has made, more may have gone than others have come. Relaxed: a hint.
         let extended = extended.load(Ordering::Relaxed).cast_signed();
-        if !self.grow_if_full(table) && extended > table.buckets() as i64 / 2 + FEW_LINKS {
+        let most = (table.buckets() / C::Kind::BUCKETS_A_LINK) as i64 + FEW_LINKS;
+        if !self.grow_if_full(table) && extended > most && C::may_shorten_chains(self) {
             self.start_move(table, table.bits());
         }
     }
 
     /// Moves a chunk, if the table moves.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
     #[inline]
-    pub unsafe fn help(&self, reclaim: &impl Reclaim) -> Progress {
-        // SAFETY: the caller's promise.
-        match Move::of(unsafe { self.table() }) {
-            Some(under_way) => self.help_with(under_way, reclaim, Helper::Change),
+    pub fn help(self) -> Progress {
+        match Move::of(self.table()) {
+            Some(under_way) => self.help_with(under_way),
             None => Progress::NothingToTake,
         }
     }
 
     #[cold]
-    fn help_with(&self, under_way: Move<'_>, reclaim: &impl Reclaim, helper: Helper) -> Progress {
-        match helper {
-            Helper::Change if under_way.lets_off() => return Progress::NothingToTake,
-            Helper::Change => {}
-            Helper::Service => under_way.touch_ahead(),
-        }
-        let progress = under_way.help(|bucket| reclaim.bucket(bucket));
+    fn help_with(self, under_way: Move<'_, C::Kind>) -> Progress {
+        let progress = self.move_chunk(under_way, Helper::Change);
+        self.have_driven();
+        progress
+    }
+
+    fn move_chunk(self, under_way: Move<'_, C::Kind>, helper: Helper) -> Progress {
+        let progress = C::move_chunk(self, under_way, helper);
         if progress == Progress::Finished {
-            self.finish(under_way, reclaim);
+            self.finish(under_way);
         }
         progress
     }
 
-    fn finish(&self, under_way: Move<'_>, reclaim: &impl Reclaim) {
-        self.finish_move(
-            under_way,
-            |old| reclaim.table(old),
-            |table| self.consider_growing(table),
+    /// Makes the table to which all buckets have moved the current one, retires the old one, and starts the
+    /// next move if one is due.
+    fn finish(self, Move { from, to }: Move<'_, C::Kind>) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.current.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
         );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            if to.is_sparse() {
+                // The entries that come now fill it.
+                to.prefer_huge_pages(true);
+            }
+            // SAFETY: this thread has replaced it, and all of it has moved.
+            self.world().retire_table(unsafe { from.unlinked() });
+            self.note_retired();
+            let floor = self.floor.after_move();
+            if to.bits() < floor.bits() {
+                self.start_move(to, floor.bits());
+            }
+            self.consider_growing(to);
+            if floor.fits() && !self.shrink_if_fits(to, floor) {
+                self.floor.has_fitted(floor);
+            }
+            self.consider_shrinking(to);
+        }
     }
 
-    /// Returns whether the caller is to queue a callback that calls [`Core::drive`].
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
+    /// The move that the service thread can take part in.
+    pub fn to_drive(self) -> Option<Move<'g, C::Kind>> {
+        Move::of(self.core().table()).filter(|under_way| C::can_drive(*under_way))
+    }
+
+    /// Has the service thread move the table, if it can.
     #[inline]
-    pub unsafe fn wants_driver(&self) -> bool {
-        // SAFETY: the caller's promise.
-        let moves = unsafe { self.table() }.next().is_some();
-        moves && self.driving.is_to_queue()
+    pub fn have_driven(self) {
+        if self.to_drive().is_some() && self.driving.is_to_queue() {
+            self.world().drive_later();
+        }
     }
 
-    /// Moves a slice, for the callback. Returns whether it is to be queued again.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; after [`Driving::begin`].
-    pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
+    /// Moves a slice, for the callback, after [`Driving::begin`]. Returns whether another one is to follow.
+    pub fn drive(self) -> bool {
         let mut moved = 0;
         while moved < SLICE {
-            // SAFETY: the caller's promise.
-            let Some(under_way) = Move::of(unsafe { self.table() }) else {
+            let Some(under_way) = self.to_drive() else {
                 break;
             };
             moved += if under_way.is_sparse() {
@@ -352,17 +383,17 @@ impl Core {
             } else {
                 1
             };
-            if self.help_with(under_way, reclaim, Helper::Service) == Progress::NothingToTake {
+            let progress = self.move_chunk(under_way, Helper::Service);
+            // Where other threads were in the way, another pass costs one grace period.
+            if !matches!(progress, Progress::Moved | Progress::Finished) {
                 break;
             }
         }
-        // SAFETY: the caller's promise.
-        let moves = || unsafe { self.table() }.next().is_some();
-        if moves() {
+        if self.to_drive().is_some() {
             return true;
         }
         self.driving.end_queue();
-        moves() && self.driving.is_to_queue()
+        self.to_drive().is_some() && self.driving.is_to_queue()
     }
 }
 
@@ -372,14 +403,15 @@ impl Core {
 pub(crate) mod tests {
     use super::*;
     use crate::{
-        bucket::Bucket,
-        core::is_looked_at,
+        bucket::{Bucket, OldBucket},
+        core::{Core, New, is_looked_at},
+        section::Live,
         slot::{Head, spread},
         table::References,
         used,
         walk::Walk,
     };
-    use std::{cell::Cell, collections::HashSet, iter, ptr::NonNull};
+    use std::{cell::Cell, collections::HashSet, iter};
     use stillpoint_platform::mmap::page_size;
 
     /// Frees at once, as there are no readers, and counts the pages of tables.
@@ -388,16 +420,47 @@ pub(crate) mod tests {
         pages: Cell<usize>,
     }
 
-    impl Reclaim for Free {
-        fn bucket(&self, bucket: NonNull<Bucket>) {
+    impl World<References> for &Free {
+        fn retire(self, old: OldBucket) {
             // SAFETY: a box, which no other thread knows.
-            drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            drop(unsafe { Box::from_raw(old.pointer().as_ptr()) });
         }
 
-        fn table(&self, table: Table<'_>) {
-            self.pages.set(self.pages.get() + pages_of(table));
-            // SAFETY: no other thread knows it, and its chains have been freed.
-            unsafe { table.free_memory() };
+        fn retire_table(self, old: OldTable) {
+            self.pages.set(self.pages.get() + pages_of(old.table()));
+            // SAFETY: no other thread knows it.
+            unsafe { old.free() };
+        }
+
+        fn drive_later(self) {}
+    }
+
+    /// A map that one thread uses.
+    struct Alone {
+        core: Core,
+        free: Free,
+    }
+
+    impl Deref for Alone {
+        type Target = Pinned<Core>;
+
+        fn deref(&self) -> &Pinned<Core> {
+            // SAFETY: no other thread has it.
+            unsafe { Pinned::of(&self.core) }
+        }
+    }
+
+    impl Alone {
+        fn new(capacity: usize, stays: bool) -> Self {
+            Self {
+                core: Core::new(capacity, stays).expect("memory"),
+                free: Free::default(),
+            }
+        }
+
+        fn writer(&self) -> Writer<'_, Core, &Free> {
+            // SAFETY: there are no readers.
+            unsafe { Writer::of(self, &self.free) }
         }
     }
 
@@ -433,46 +496,39 @@ pub(crate) mod tests {
         (0..ENTRIES).map(|key| Head { hash: hash(key) }).collect()
     }
 
-    /// Makes a map of these entries, with a table for `capacity`, which is in small pages.
-    ///
-    /// # Safety
-    ///
-    /// The entries stay for as long as the map.
-    unsafe fn with_capacity(capacity: usize, stays: bool, heads: &[Head]) -> Core {
-        let core = Core::new(capacity, stays).expect("memory");
-        // SAFETY: there are no readers, and the caller's promise.
-        unsafe {
-            core.table().prefer_huge_pages(false);
-            for head in heads {
-                core.insert(NonNull::from(head), None, &Free::default());
-            }
+    /// An entry that stays for as long as the map.
+    struct Stays<'h>(&'h Head);
+
+    // SAFETY: it stays for as long as the map.
+    unsafe impl New for Stays<'_> {
+        fn head(&self) -> NonNull<Head> {
+            self.0.into()
         }
-        core
+    }
+
+    /// Makes a map of these entries, with a table for `capacity`, which is in small pages.
+    fn with_capacity(capacity: usize, stays: bool, heads: &[Head]) -> Alone {
+        let map = Alone::new(capacity, stays);
+        map.table().prefer_huge_pages(false);
+        for head in heads {
+            assert!(map.writer().insert(Stays(head), None).is_ok());
+        }
+        map
     }
 
     /// Moves until no table moves. Returns how often it has taken units.
-    ///
-    /// # Safety
-    ///
-    /// There are no readers.
-    unsafe fn move_all(core: &Core, free: &Free) -> usize {
-        // SAFETY: the caller's promise.
-        let takes = || unsafe { core.help(free) } != Progress::NothingToTake;
+    fn move_all(map: &Alone) -> usize {
+        let takes = || map.writer().help() != Progress::NothingToTake;
         (0..).take_while(|_| takes()).count()
     }
 
     /// Visits all entries as the end of a map does. Returns how many homes it has gone to.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the map.
-    unsafe fn visit_to_the_end(core: &Core, entries: usize) -> usize {
-        // SAFETY: the caller's promise.
-        let mut walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
+    fn visit_to_the_end(map: &Alone, entries: usize) -> usize {
+        let mut walk = Walk::from(Some(Live::from(&**map)), Some(0));
         let (mut found, mut homes) = (HashSet::new(), 0);
         loop {
             while let Some(entry) = walk.next_here() {
-                assert!(found.insert(entry));
+                assert!(found.insert(entry.pointer()));
             }
             if walk.step_to_used().is_none() {
                 break;
@@ -488,24 +544,23 @@ pub(crate) mod tests {
         // The end may come in the middle of the move.
         for part in [1, 2] {
             let heads = heads();
-            // SAFETY: there are no readers, and the entries stay.
-            unsafe {
-                let core = with_capacity(1000, false, &heads);
-                let takes = core.table().buckets() / 16;
-                assert!(core.reserve(References::capacity(BITS) - heads.len()));
-                let to = core.table().next().expect("it moves");
-                assert_eq!(to.bits(), BITS);
-                let free = Free::default();
-                for _ in 0..takes / part {
-                    assert_ne!(core.help(&free), Progress::NothingToTake);
-                }
-                let has_ended = core.capacity() == References::capacity(BITS);
-                assert_eq!(has_ended, part == 1, "in one move");
-                let pages = pages_of(to);
-                assert!(pages <= heads.len() + 1, "{pages} pages");
-                let homes = visit_to_the_end(&core, heads.len());
-                assert!(homes <= 64 * heads.len() + 256, "{homes} homes");
+            let map = with_capacity(1000, false, &heads);
+            let takes = map.table().buckets() / 16;
+            assert!(
+                map.writer()
+                    .reserve(References::capacity(BITS) - heads.len())
+            );
+            let to = map.table().next().expect("it moves");
+            assert_eq!(to.bits(), BITS);
+            for _ in 0..takes / part {
+                assert_ne!(map.writer().help(), Progress::NothingToTake);
             }
+            let has_ended = map.capacity() == References::capacity(BITS);
+            assert_eq!(has_ended, part == 1, "in one move");
+            let pages = pages_of(to);
+            assert!(pages <= heads.len() + 1, "{pages} pages");
+            let homes = visit_to_the_end(&map, heads.len());
+            assert!(homes <= 64 * heads.len() + 256, "{homes} homes");
         }
     }
 
@@ -513,19 +568,18 @@ pub(crate) mod tests {
     #[test]
     fn a_reserve_of_twice_a_table_costs_what_the_entries_need() {
         let heads = heads();
-        // SAFETY: there are no readers, and the entries stay.
-        unsafe {
-            let core = with_capacity(References::capacity(BITS), true, &heads);
-            assert!(core.reserve(References::capacity(BITS + 1) - heads.len()));
-            let free = Free::default();
-            let takes = move_all(&core, &free);
-            assert_eq!(core.capacity(), References::capacity(BITS + 1));
-            let pages = free.pages.get() + pages_of(core.table());
-            assert!(pages <= 3 * heads.len() + 2, "{pages} pages");
-            // Of four chunks for a stretch that was used, and of one for those between two.
-            assert!(takes <= 6 * heads.len(), "{takes} times");
-            visit_to_the_end(&core, heads.len());
-        }
+        let map = with_capacity(References::capacity(BITS), true, &heads);
+        assert!(
+            map.writer()
+                .reserve(References::capacity(BITS + 1) - heads.len())
+        );
+        let takes = move_all(&map);
+        assert_eq!(map.capacity(), References::capacity(BITS + 1));
+        let pages = map.free.pages.get() + pages_of(map.table());
+        assert!(pages <= 3 * heads.len() + 2, "{pages} pages");
+        // Of four chunks for a stretch that was used, and of one for those between two.
+        assert!(takes <= 6 * heads.len(), "{takes} times");
+        visit_to_the_end(&map, heads.len());
     }
 
     /// Of both tables: neither is searched again from each home on.
@@ -533,26 +587,25 @@ pub(crate) mod tests {
     fn the_end_in_a_move_reads_what_was_used_once() {
         for (more, takes) in [(1, 0), (4, 0), (1, 100), (4, 100)] {
             let heads = heads();
-            // SAFETY: there are no readers, and the entries stay.
-            unsafe {
-                let core = with_capacity(References::capacity(BITS), true, &heads);
-                assert!(core.reserve(References::capacity(BITS + more) - heads.len()));
-                let free = Free::default();
-                for _ in 0..takes {
-                    assert_ne!(core.help(&free), Progress::NothingToTake);
-                }
-                assert!(core.table().next().is_some(), "it moves");
-                let before = used::READ.get();
-                let homes = visit_to_the_end(&core, heads.len());
-                let words = (core.table().buckets() + core.table().last().buckets()) / 2048;
-                let read = used::READ.get() - before;
-                let most = 64 * heads.len();
-                assert!(homes <= 2 * most, "{homes} homes");
-                assert!(
-                    read <= words + 8 * (homes + most),
-                    "{read} words, {homes} homes"
-                );
+            let map = with_capacity(References::capacity(BITS), true, &heads);
+            assert!(
+                map.writer()
+                    .reserve(References::capacity(BITS + more) - heads.len())
+            );
+            for _ in 0..takes {
+                assert_ne!(map.writer().help(), Progress::NothingToTake);
             }
+            assert!(map.table().next().is_some(), "it moves");
+            let before = used::READ.get();
+            let homes = visit_to_the_end(&map, heads.len());
+            let words = (map.table().buckets() + map.table().last().buckets()) / 2048;
+            let read = used::READ.get() - before;
+            let most = 64 * heads.len();
+            assert!(homes <= 2 * most, "{homes} homes");
+            assert!(
+                read <= words + 8 * (homes + most),
+                "{read} words, {homes} homes"
+            );
         }
     }
 
@@ -561,28 +614,25 @@ pub(crate) mod tests {
     fn a_shrink_costs_what_the_entries_need() {
         for stays in [true, false] {
             let heads = heads();
-            // SAFETY: there are no readers, and the entries stay.
-            unsafe {
-                let core = with_capacity(References::capacity(BITS), stays, &heads);
-                let (free, mut left) = (Free::default(), heads.len());
-                if stays {
-                    core.shrink_to_fit();
-                } else {
-                    // One of those whose bucket has no other, and that look at the table.
-                    let is_looked_at = |head: &&Head| is_looked_at(BITS, head.hash);
-                    for head in heads[..80].iter().filter(is_looked_at) {
-                        assert!(core.remove(NonNull::from(head), &free));
-                        left -= 1;
-                    }
+            let map = with_capacity(References::capacity(BITS), stays, &heads);
+            let mut left = heads.len();
+            if stays {
+                map.writer().shrink_to_fit();
+            } else {
+                // One of those whose bucket has no other, and that look at the table.
+                let is_looked_at = |head: &&Head| is_looked_at(BITS, head.hash);
+                for head in heads[..80].iter().filter(is_looked_at) {
+                    assert!(map.writer().remove(head.into()));
+                    left -= 1;
                 }
-                assert!(core.table().next().is_some(), "it moves");
-                move_all(&core, &free);
-                assert!(core.table().bits() < 10);
-                let steps = (BITS - core.table().bits()) as usize;
-                let pages = free.pages.get() + pages_of(core.table());
-                assert!(pages <= steps * (heads.len() + 1), "{pages} pages");
-                visit_to_the_end(&core, left);
             }
+            assert!(map.table().next().is_some(), "it moves");
+            move_all(&map);
+            assert!(map.table().bits() < 10);
+            let steps = (BITS - map.table().bits()) as usize;
+            let pages = map.free.pages.get() + pages_of(map.table());
+            assert!(pages <= steps * (heads.len() + 1), "{pages} pages");
+            visit_to_the_end(&map, left);
         }
     }
 
@@ -590,59 +640,50 @@ pub(crate) mod tests {
     #[test]
     fn a_walk_costs_what_the_entries_need() {
         let heads = heads();
-        // SAFETY: there are no readers, and the entries stay.
-        unsafe {
-            let core = with_capacity(References::capacity(BITS), true, &heads);
-            let walk = || Walk::from(Some(NonNull::from(&core)), Some(0));
-            let mut by_steps = walk();
-            let steps = iter::from_fn(|| by_steps.step()).count();
-            let (mut found, mut position) = (Vec::new(), Some(0));
-            let homes = iter::from_fn(|| {
-                position = core.home_at_once(position?, &mut found);
-                Some(())
-            });
-            let homes = homes.count();
-            let most = 64 * heads.len() + 1;
-            assert!(steps <= most && homes <= most, "{steps} and {homes} homes");
-            assert_eq!(found.len(), heads.len());
-            assert_eq!(walk().fold(0, |count, _| count + 1), heads.len());
-        }
+        let map = with_capacity(References::capacity(BITS), true, &heads);
+        let walk = || Walk::from(Some(Live::from(&*map)), Some(0));
+        let mut by_steps = walk();
+        let steps = iter::from_fn(|| by_steps.step()).count();
+        let (mut found, mut position) = (Vec::new(), Some(0));
+        let homes = iter::from_fn(|| {
+            position = map.home_at_once(position?, &mut found);
+            Some(())
+        });
+        let homes = homes.count();
+        let most = 64 * heads.len() + 1;
+        assert!(steps <= most && homes <= most, "{steps} and {homes} homes");
+        assert_eq!(found.len(), heads.len());
+        assert_eq!(walk().fold(0, |count, _| count + 1), heads.len());
     }
 
     /// So that it is not refused once the move under way has ended.
     #[test]
     fn a_reserve_while_a_table_moves_makes_its_table_at_once() {
-        let core = Core::new(References::capacity(4), false).expect("memory");
-        // SAFETY: there are no readers.
-        unsafe {
-            // To a larger one, to a larger one in turn, and to a smaller one.
-            for (bits, last) in [(5, 5), (7, 7), (3, 7)] {
-                assert!(core.reserve(References::capacity(bits)));
-                assert_eq!(core.table().last().bits(), last);
-            }
-            assert!(!core.reserve(References::capacity(40)));
-            assert_eq!(core.floor.state().bits(), 7);
-            move_all(&core, &Free::default());
-            assert_eq!(core.capacity(), References::capacity(7));
-
-            // The last of several may be a smaller one.
-            core.shrink_to_fit();
-            assert_eq!(core.table().last().bits(), 6);
-            assert!(core.reserve(References::capacity(7)));
-            assert_eq!(core.table().last().bits(), 7);
+        let map = Alone::new(References::capacity(4), false);
+        // To a larger one, to a larger one in turn, and to a smaller one.
+        for (bits, last) in [(5, 5), (7, 7), (3, 7)] {
+            assert!(map.writer().reserve(References::capacity(bits)));
+            assert_eq!(map.table().last().bits(), last);
         }
+        assert!(!map.writer().reserve(References::capacity(40)));
+        assert_eq!(map.floor.state().bits(), 7);
+        move_all(&map);
+        assert_eq!(map.capacity(), References::capacity(7));
+
+        // The last of several may be a smaller one.
+        map.writer().shrink_to_fit();
+        assert_eq!(map.table().last().bits(), 6);
+        assert!(map.writer().reserve(References::capacity(7)));
+        assert_eq!(map.table().last().bits(), 7);
     }
 
     #[test]
     fn a_move_is_sparse_if_there_are_fewer_entries_than_pages() {
         let sparse = |entries: usize, from: u32, to: u32| {
-            let core = Core::new(References::capacity(from), true).expect("memory");
-            (0..entries).for_each(|_| core.count.add(1));
-            // SAFETY: there are no readers.
-            unsafe {
-                assert!(core.reserve(References::capacity(to) - entries));
-                Move::of(core.table()).expect("it moves").is_sparse()
-            }
+            let map = Alone::new(References::capacity(from), true);
+            (0..entries).for_each(|_| map.count.add(1));
+            assert!(map.writer().reserve(References::capacity(to) - entries));
+            Move::of(map.table()).expect("it moves").is_sparse()
         };
         assert!(!sparse(References::capacity(12), 12, 14), "of a full table");
         assert!(!sparse((1 << 14) / 64, 12, 14));

@@ -79,7 +79,6 @@
 // ordered map. Imports lead from the later ones to the earlier ones. Models are about the
 // machine. `copy` has the map of copies, from its buckets to its interface.
 
-mod adding;
 mod backoff;
 mod bucket;
 mod chain;
@@ -124,6 +123,7 @@ mod pinned;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 mod resize;
+mod section;
 #[cfg(not(stillpoint_loom))]
 mod set;
 mod slab;

@@ -4,11 +4,12 @@
 //! a move without its lock or its second look, and an entry retired before its removal.
 
 use crate::{
-    bucket::{Bucket, Locked},
+    bucket::{Locked, OldBucket},
     core::Core,
     floor::Floor,
     growth::Tables,
     resize::{self, Move, Progress},
+    section::{Live, Pinned, Writer},
     slot::{Head, Slot},
     table::Table,
     walk::Walk,
@@ -61,9 +62,9 @@ impl Entry {
 }
 
 /// The value of an entry that was found. Loom fails if it is being written, or was not made known.
-fn read(head: NonNull<Head>) -> u32 {
+fn read(head: Live<'_, Head>) -> u32 {
     // SAFETY: made from an `Entry`, which the model keeps until its end.
-    let entry = unsafe { head.cast::<Entry>().as_ref() };
+    let entry = unsafe { head.pointer().cast::<Entry>().as_ref() };
     // SAFETY: whether no thread writes it is what loom checks.
     entry.value.with(|value| unsafe { *value })
 }
@@ -80,7 +81,7 @@ struct World {
     table: Table<'static>,
     entries: Vec<Box<Entry>>,
     /// Buckets that have left their chains.
-    left: StdMutex<Vec<NonNull<Bucket>>>,
+    left: StdMutex<Vec<OldBucket>>,
 }
 
 // SAFETY: loom checks each access to an entry; the rest is atomics.
@@ -144,12 +145,12 @@ impl World {
         let place = locked.find(tag(self.hash(index)), |_| true).unwrap();
         let left = locked.clear(place);
         drop(locked);
-        self.left.lock().unwrap().extend(Bucket::from_link(left));
+        self.left.lock().unwrap().extend(left);
     }
 
     fn replace(&self, old: usize, new: usize) {
         let (table, mut locked) = self.table.lock(self.hash(old));
-        let is_it = |entry| entry == self.entry(old);
+        let is_it = |entry: Live<'_, Head>| entry.pointer() == self.entry(old);
         let place = locked.find(tag(self.hash(old)), is_it).unwrap();
         let slot = Slot::entry(self.entry(new), self.hash(new), table.bits());
         locked.replace(place, slot);
@@ -158,9 +159,7 @@ impl World {
     /// The value of the entry with that entry's hash.
     fn find(&self, index: usize) -> Option<u32> {
         let hash = self.hash(index);
-        // SAFETY: the model keeps all entries.
-        let is_it = |head: NonNull<Head>| unsafe { head.as_ref() }.hash == hash;
-        self.table.find(hash, is_it).map(read)
+        self.table.find(hash, |head| head.hash == hash).map(read)
     }
 
     /// A move to a table of so many bits, under way.
@@ -175,7 +174,7 @@ impl Drop for World {
         // SAFETY: the model's threads have ended; buckets are boxes.
         unsafe {
             for bucket in self.left.get_mut().unwrap().drain(..) {
-                drop(Box::from_raw(bucket.as_ptr()));
+                drop(Box::from_raw(bucket.pointer().as_ptr()));
             }
             if let Some(next) = self.table.next() {
                 next.free();
@@ -183,6 +182,12 @@ impl Drop for World {
             self.table.free();
         }
     }
+}
+
+/// The core in a section.
+fn pinned(core: &Core) -> &Pinned<Core> {
+    // SAFETY: the model keeps tables and entries.
+    unsafe { Pinned::of(core) }
 }
 
 /// Runs `other` on a thread, and `here` on this one.

@@ -4,15 +4,19 @@
 //! not touch it outside of sections that had begun before.
 
 use crate::{
-    adding::Added,
     chain::Duplicates,
-    core::Core,
+    core::{Core, New},
     driver::Shared,
-    reclaim::To,
+    reclaim::InDomain,
+    section::{Live, Pinned, Writer},
     slot::{Head, fits, spread},
     walk::Walk,
 };
-use std::{mem::ManuallyDrop, ptr::NonNull};
+use std::{
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::{self, NonNull},
+};
 use stillpoint::{Domain, global, internal::Kept};
 
 /// What a caller embeds.
@@ -32,24 +36,56 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// A map of nodes. Dropping it leaves the nodes alone.
-///
-/// # Safety
-///
-/// Of the methods that say "as [`find`](Self::find)": the caller is inside a section of the map's
-/// domain for as long as it uses what they return, and a node that was in the map stays as it is
-/// until a grace period after its removal.
+/// A map of nodes. Dropping it leaves the nodes alone. Its [`PinnedNodes`] has what needs a section of its
+/// domain.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Nodes(NonNull<Shared>);
+
+/// A map of nodes in a section of its domain.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct PinnedNodes(Nodes);
+
+impl Deref for PinnedNodes {
+    type Target = Nodes;
+
+    #[inline(always)]
+    fn deref(&self) -> &Nodes {
+        &self.0
+    }
+}
 
 // SAFETY: nodes are their owner's business; the rest is shared state that threads may use.
 unsafe impl Send for Nodes {}
 // SAFETY: the same.
 unsafe impl Sync for Nodes {}
 
+/// A node of the caller's, for a map.
+struct NewNode(NonNull<Node>);
+
+impl NewNode {
+    /// # Safety
+    ///
+    /// That of [`PinnedNodes::add`].
+    #[inline]
+    unsafe fn of(node: NonNull<Node>, hash: u64) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { node.cast::<Head>().write(Head { hash }) };
+        Self(node)
+    }
+}
+
+// SAFETY: that of `NewNode::of`.
+unsafe impl New for NewNode {
+    #[inline]
+    fn head(&self) -> NonNull<Head> {
+        self.0.cast()
+    }
+}
+
 impl Nodes {
-    /// Makes one of the domain (`None`: the global one), with a table for so many nodes, which is
+    /// Makes one of the domain (`None`: the global one), with a table for `nodes` nodes, which is
     /// the smallest that it will have if it `stays`.
     ///
     /// # Errors
@@ -75,8 +111,19 @@ impl Nodes {
         Self(map.cast())
     }
 
+    /// Returns the map in a section that is open already.
+    ///
+    /// # Safety
+    ///
+    /// A section of the map's domain is open while the reference is used.
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Core {
+    pub unsafe fn pinned(&self) -> &PinnedNodes {
+        // SAFETY: the caller's promise; it is nothing but the map, by `repr(transparent)`.
+        unsafe { &*ptr::from_ref(self).cast() }
+    }
+
+    #[inline(always)]
+    fn core(&self) -> &Core {
         // SAFETY: `Shared::try_new`'s, which this owns.
         unsafe { &self.0.as_ref().core }
     }
@@ -91,117 +138,112 @@ impl Nodes {
         }
     }
 
-    #[inline]
-    fn to(&self) -> To<'_> {
-        To(Some(self.domain()))
-    }
-
     /// How many nodes there are; exact while no thread changes the map.
     #[allow(clippy::len_without_is_empty, reason = "C asks for the number")]
     pub fn len(&self) -> usize {
         self.core().count.get()
     }
 
-    /// How many nodes the table has room for before it grows.
+    /// Ends the map, and hands all its nodes to `each`, which may free them. Waits for a slice of the
+    /// service thread's work, a millisecond or two, if that moves the table.
     ///
-    /// # Safety
-    ///
-    /// As [`find`](Self::find).
-    pub unsafe fn capacity(&self) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { self.core().capacity() }
+    /// If `each` panics, the map's memory is never freed.
+    pub fn end(self, mut each: impl FnMut(NonNull<Node>)) {
+        // It must not be closed twice.
+        let this = ManuallyDrop::new(self);
+        this.core().driving.close();
+        // SAFETY: no other thread has the map, and the service thread does not drive any more.
+        let core = unsafe { Pinned::of(this.core()) };
+        // The walk does not come back to a node.
+        let mut walk = Walk::from(Some(core.into()), Some(0));
+        while walk.step_to_used().is_some() {
+            while let Some(node) = walk.next_here() {
+                each(node.pointer().cast());
+            }
+        }
+        // SAFETY: closed, and no other thread has the map.
+        unsafe { Shared::end(this.0) };
+    }
+}
+
+impl InDomain for PinnedNodes {
+    type Core = Core;
+
+    fn domain(&self) -> &Domain {
+        self.0.domain()
     }
 
-    /// A node with that hash which `is_it` accepts. Takes no lock, and writes nothing.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain for as long as the result is used; nodes stay as they
-    /// are until a grace period after their removal.
+    fn shared(&self) -> Option<NonNull<Shared>> {
+        Some(self.0.0)
+    }
+}
+
+impl PinnedNodes {
     #[inline(always)]
-    pub unsafe fn find(
+    fn core(&self) -> &Pinned<Core> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        unsafe { Pinned::of(self.0.core()) }
+    }
+
+    #[inline]
+    fn writer(&self) -> Writer<'_, Core, &Self> {
+        // SAFETY: the domain is the map's.
+        unsafe { Writer::of(self.core(), self) }
+    }
+
+    /// How many nodes the table has room for before it grows.
+    pub fn capacity(&self) -> usize {
+        self.core().capacity()
+    }
+
+    /// Returns a node with that hash which `is_it` accepts, valid for the section. Takes no lock, and writes
+    /// nothing.
+    #[inline(always)]
+    pub fn find(
         &self,
         hash: u64,
         mut is_it: impl FnMut(NonNull<Node>) -> bool,
     ) -> Option<NonNull<Node>> {
         let hash = spread(hash);
-        // SAFETY: the caller's promise.
-        let found = unsafe { self.core().table() }.find(hash, |head| {
-            // SAFETY: the caller's promise.
-            unsafe { head.as_ref() }.hash == hash && is_it(head.cast())
-        });
-        found.map(NonNull::cast)
+        let is_it = |head: Live<'_, Head>| head.hash == hash && is_it(head.pointer().cast());
+        Some(self.core().table().find(hash, is_it)?.pointer().cast())
     }
 
     /// Returns whether a node is in the map.
     ///
     /// # Safety
     ///
-    /// As [`find`](Self::find), also for `node`, which has been in a map.
+    /// The node is there until the section ends, and has been in a map.
     pub unsafe fn has(&self, node: NonNull<Node>) -> bool {
         // SAFETY: the caller's promise.
-        let hash = unsafe { node.as_ref() }.0.hash;
-        // SAFETY: the same.
-        let found = unsafe { self.core().table() }.find(hash, |head| head == node.cast());
+        let node = unsafe { Live::<Head>::of(node.cast()) };
+        let found = self.core().table().find(node.hash, |head| head == node);
         found.is_some()
     }
 
-    /// The nodes with that hash.
-    ///
-    /// # Safety
-    ///
-    /// As [`find`](Self::find), for as long as `'g`.
-    pub unsafe fn with_hash<'g>(&'g self, hash: u64) -> NodeIter<'g> {
+    /// The nodes with that hash, valid for the section.
+    pub fn with_hash(&self, hash: u64) -> NodeIter<'_> {
         let hash = spread(hash);
-        // SAFETY: the caller's promise.
-        let (table, index, word) = unsafe { self.core().table() }.home(hash);
+        let (table, index, word) = self.core().table().home(hash);
         NodeIter::WithHash(Duplicates::of(table.at(index), word, hash))
     }
 
-    /// All nodes.
-    ///
-    /// # Safety
-    ///
-    /// As [`find`](Self::find), for as long as `'g`.
-    pub unsafe fn iter<'g>(&'g self) -> NodeIter<'g> {
-        // SAFETY: the caller's promise.
-        NodeIter::All(unsafe { Walk::from(Some(NonNull::from(self.core())), Some(0)) })
-    }
-
-    /// # Safety
-    ///
-    /// The node is the caller's, and in no map.
-    #[inline]
-    unsafe fn prepare(node: NonNull<Node>, hash: u64) -> (NonNull<Head>, u64) {
-        let hash = spread(hash);
-        // SAFETY: the caller's promise.
-        unsafe { node.cast::<Head>().write(Head { hash }) };
-        (node.cast(), hash)
-    }
-
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    unsafe fn queue_driver(&self) {
-        // SAFETY: the one that this owns; the caller's promise.
-        unsafe { Shared::queue_driver(self.0, || self.domain()) };
+    /// All nodes, valid for the section.
+    pub fn iter(&self) -> NodeIter<'_> {
+        NodeIter::All(Walk::from(Some(self.core().into()), Some(0)))
     }
 
     /// Puts a node in, whatever is there.
     ///
     /// # Safety
     ///
-    /// As [`find`](Self::find). The node [fits](Node::fits), is in no map and has been in none for a
-    /// grace period, and is the map's from now on.
+    /// The node [fits](Node::fits), is in no map and has been in none for a grace period, and is the map's
+    /// from now on: it stays as it is until a grace period after its removal.
     pub unsafe fn add(&self, hash: u64, node: NonNull<Node>) {
         // SAFETY: the caller's promise.
-        let (head, _) = unsafe { Self::prepare(node, hash) };
-        // SAFETY: the caller's promises.
-        unsafe {
-            self.core().insert(head, None, &self.to());
-            self.queue_driver();
-        }
+        let new = unsafe { NewNode::of(node, spread(hash)) };
+        let added = self.writer().insert(new, None);
+        debug_assert!(added.is_ok(), "it is put in whatever is there");
     }
 
     /// Puts a node in, unless there is one with that hash which `is_same` accepts: it is returned.
@@ -216,22 +258,16 @@ impl Nodes {
         node: NonNull<Node>,
         mut is_same: impl FnMut(NonNull<Node>) -> bool,
     ) -> Option<NonNull<Node>> {
+        let hash = spread(hash);
         // SAFETY: the caller's promise.
-        let (head, hash) = unsafe { Self::prepare(node, hash) };
-        let mut is_same = |other: NonNull<Head>| {
-            // SAFETY: the caller's promise.
-            let has_hash = unsafe { other.as_ref() }.hash == hash;
-            has_hash && (other == head || is_same(other.cast()))
+        let new = unsafe { NewNode::of(node, hash) };
+        let is_same = |new: &NewNode, other: Live<'_, Head>| {
+            let other_node = other.pointer().cast();
+            other.hash == hash && (other_node == new.0 || is_same(other_node))
         };
-        let core = self.core();
-        // SAFETY: the caller's promise.
-        match unsafe { core.add_unless(head, hash, &self.to(), &mut is_same) } {
-            Added::Done => {
-                // SAFETY: the caller's promise.
-                unsafe { self.queue_driver() };
-                None
-            }
-            Added::Found(other) => Some(other.cast()),
+        match self.writer().add_unless(new, is_same) {
+            Ok(_) => None,
+            Err((other, _)) => Some(other.pointer().cast()),
         }
     }
 
@@ -265,11 +301,11 @@ impl Nodes {
     /// As [`add`](Self::add), for `new`; `old` was found in the caller's section.
     pub unsafe fn replace(&self, old: NonNull<Node>, new: NonNull<Node>) -> bool {
         // SAFETY: the caller's promises.
-        unsafe {
-            let hash = old.as_ref().0.hash;
-            new.cast::<Head>().write(Head { hash });
-            self.core().replace(old.cast(), new.cast())
-        }
+        let (old, new) = unsafe {
+            let old = Live::<Head>::of(old.cast());
+            (old, NewNode::of(new, old.hash))
+        };
+        self.core().replace(old, new).is_ok()
     }
 
     /// Takes a node out, which is the caller's after a grace period. Returns false if it is not in the
@@ -277,66 +313,25 @@ impl Nodes {
     ///
     /// # Safety
     ///
-    /// As [`find`](Self::find), also for `node`, which has been in a map.
+    /// As [`has`](Self::has).
     pub unsafe fn remove(&self, node: NonNull<Node>) -> bool {
         // SAFETY: the caller's promise.
-        let removed = unsafe { self.core().remove(node.cast(), &self.to()) };
-        if removed {
-            // SAFETY: the same.
-            unsafe { self.queue_driver() };
-        }
-        removed
+        self.writer().remove(unsafe { Live::of(node.cast()) })
     }
 
-    /// Makes room for so many more nodes, and keeps it. Does not wait for that.
+    /// Makes room for `nodes` more nodes, and keeps it. Does not wait for that.
     ///
     /// # Errors
     ///
     /// Without memory, or if no table can be so large.
-    ///
-    /// # Safety
-    ///
-    /// As [`find`](Self::find).
-    pub unsafe fn reserve(&self, nodes: usize) -> Result<(), Exhausted> {
-        // SAFETY: the caller's promise.
-        let reserved = unsafe { self.core().reserve(nodes) };
-        // SAFETY: the caller's promise.
-        unsafe { self.queue_driver() };
+    pub fn reserve(&self, nodes: usize) -> Result<(), Exhausted> {
+        let reserved = self.writer().reserve(nodes);
         reserved.then_some(()).ok_or(Exhausted)
     }
 
     /// Lets the table shrink to what its nodes need.
-    ///
-    /// # Safety
-    ///
-    /// As [`find`](Self::find).
-    pub unsafe fn shrink_to_fit(&self) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.core().shrink_to_fit();
-            self.queue_driver();
-        }
-    }
-
-    /// Ends the map, and hands all its nodes to `each`, which may free them. Waits for a slice of the
-    /// service thread's work, a millisecond or two, if that moves the table.
-    ///
-    /// If `each` panics, the map's memory is never freed.
-    pub fn end(self, mut each: impl FnMut(NonNull<Node>)) {
-        // It must not be closed twice.
-        let this = ManuallyDrop::new(self);
-        this.core().driving.close();
-        // SAFETY: no other thread has the map, and the service thread does not drive any more. The
-        // walk does not come back to a node.
-        unsafe {
-            let mut walk = Walk::from(Some(NonNull::from(this.core())), Some(0));
-            while walk.step_to_used().is_some() {
-                while let Some(node) = walk.next_here() {
-                    each(node.cast());
-                }
-            }
-            Shared::end(this.0);
-        }
+    pub fn shrink_to_fit(&self) {
+        self.writer().shrink_to_fit();
     }
 }
 
@@ -360,8 +355,7 @@ pub enum NodeIter<'g> {
 impl NodeIter<'_> {
     /// None.
     pub fn ended() -> Self {
-        // SAFETY: there is no core that it would visit.
-        Self::All(unsafe { Walk::from(None, None) })
+        Self::All(Walk::from(None, None))
     }
 }
 
@@ -374,7 +368,7 @@ impl Iterator for NodeIter<'_> {
             Self::All(walk) => walk.next(),
             Self::WithHash(nodes) => nodes.next(),
         };
-        next.map(NonNull::cast)
+        next.map(|head| head.pointer().cast())
     }
 }
 

@@ -1,6 +1,13 @@
 //! The entries of a map that is given up.
 
-use crate::{count::Count, driver::Shared, entries::Entries, entry::Entry, walk::Walk};
+use crate::{
+    count::Count,
+    driver::Shared,
+    entries::Entries,
+    entry::Entry,
+    section::{Live, Pinned},
+    walk::Walk,
+};
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// The entries of a map that no longer exists. Those that are not taken are dropped.
@@ -19,16 +26,16 @@ unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
     pub(crate) fn of(shared: Option<NonNull<Shared>>) -> Self {
-        // SAFETY: the `Arc`'s that the store owned.
-        let core = shared.map(|shared| unsafe { &shared.as_ref().core });
-        if let Some(core) = core {
+        let core = shared.map(|shared| {
+            // SAFETY: the `Arc`'s that the store owned, which is there until this ends.
+            let core = unsafe { &shared.as_ref().core };
             core.driving.close();
-        }
+            // SAFETY: no other thread has the map, and the callback has ended.
+            unsafe { Live::of(NonNull::from(Pinned::of(core))) }
+        });
         Self {
             shared,
-            // SAFETY: the core is there until this ends. No other thread has the map, and the
-            // callback has ended.
-            walk: unsafe { Walk::from(core.map(NonNull::from), Some(0)) },
+            walk: Walk::from(core, Some(0)),
             entries: PhantomData,
         }
     }
@@ -62,7 +69,7 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
         };
         self.counter()?.add(1_u64.wrapping_neg());
         // SAFETY: of this map alone, which no longer exists; the walk does not come back to it.
-        Some(unsafe { Entry::take(head.cast()) })
+        Some(unsafe { Entry::take(head.pointer().cast()) })
     }
 }
 

@@ -93,9 +93,12 @@ mod tests {
     use super::*;
     #[cfg(all(target_os = "linux", not(miri)))]
     use crate::{
-        core::{Core, Reclaim},
+        bucket::OldBucket,
+        core::Core,
+        growth::World,
         resize::Move,
-        table::{Kind, References, Table},
+        section::{Pinned, Writer},
+        table::{Kind, OldTable, References},
     };
 
     #[test]
@@ -136,38 +139,39 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn a_move_ends_without_the_service_thread() {
+        #[derive(Clone, Copy)]
         struct Free;
-        impl Reclaim for Free {
-            fn bucket(&self, _: std::ptr::NonNull<Bucket>) {
+        impl World<References> for Free {
+            fn retire(self, _: OldBucket) {
                 unreachable!("there are no chains");
             }
-            fn table(&self, table: Table<'_>) {
-                // SAFETY: no other thread knows it, and its buckets are empty.
-                unsafe { table.free_memory() };
+            fn retire_table(self, old: OldTable) {
+                // SAFETY: no other thread knows it.
+                unsafe { old.free() };
             }
+            fn drive_later(self) {}
         }
         for (is_lost, most) in [(false, 2 * LET_OFF), (true, LET_OFF_MEANWHILE + LET_OFF)] {
             let core = Core::new(References::capacity(15), true).expect("memory");
             // SAFETY: no other thread knows it.
-            unsafe {
-                // As if entries had been everywhere.
-                let from = core.table();
-                assert!((0..from.buckets()).all(|index| from.used().claim(index)));
-                (0..from.buckets()).for_each(|_| core.count.add(1));
-                assert!(core.reserve(References::capacity(16) - from.buckets()));
-                let to = Move::of(core.table()).expect("it moves").to;
-                assert_eq!(to.buckets(), 2 * PAGE);
-                if is_lost {
-                    assert_eq!(to.header().pages.to_touch(0, to.buckets()), Some(0));
-                }
-                // As many as are let off, and one for each chunk of 16.
-                let most = most as usize + PAGE / 16;
-                let ends = |_: &usize| {
-                    core.help(&Free);
-                    core.capacity() == References::capacity(16)
-                };
-                assert_eq!((1..2 * most).find(ends), Some(most));
+            let map = unsafe { Writer::of(Pinned::of(&core), Free) };
+            // As if entries had been everywhere.
+            let from = map.table();
+            assert!((0..from.buckets()).all(|index| from.used().claim(index)));
+            (0..from.buckets()).for_each(|_| map.count.add(1));
+            assert!(map.reserve(References::capacity(16) - from.buckets()));
+            let to = Move::of(map.table()).expect("it moves").to;
+            assert_eq!(to.buckets(), 2 * PAGE);
+            if is_lost {
+                assert_eq!(to.header().pages.to_touch(0, to.buckets()), Some(0));
             }
+            // As many as are let off, and one for each chunk of 16.
+            let most = most as usize + PAGE / 16;
+            let ends = |_: &usize| {
+                map.help();
+                map.capacity() == References::capacity(16)
+            };
+            assert_eq!((1..2 * most).find(ends), Some(most));
         }
     }
 }

@@ -1,73 +1,58 @@
 //! Where a map's domain takes what is no longer used, until readers have left.
 
 use crate::{
-    bucket::Bucket,
-    core::Reclaim,
-    table::{Kind, Table},
+    driver::{Driven, Shared},
+    growth::{Old, World},
+    table::{Kind, OldTable},
 };
 use std::{
     alloc::{Layout, dealloc},
     cell::RefCell,
     ptr::NonNull,
 };
-use stillpoint::{Domain, global, internal::try_call};
+use stillpoint::{Domain, internal::try_call};
 
-/// What a domain reclaims; `None`: the global one, which is looked up where something is retired.
-pub struct To<'d>(pub Option<&'d Domain>);
+/// A map in a section of its domain, which is the world of its changes.
+pub trait InDomain {
+    type Core;
 
-impl To<'_> {
-    fn domain(&self) -> &Domain {
-        self.0.unwrap_or_else(|| global())
-    }
+    fn domain(&self) -> &Domain;
+    /// What it shares with its callback, if it has a table.
+    fn shared(&self) -> Option<NonNull<Shared<Self::Core>>>;
 }
 
-impl Reclaim for To<'_> {
-    fn bucket(&self, bucket: NonNull<Bucket>) {
-        // SAFETY: made of a box; it has left its chain, or that has moved, so that no reader from now on
-        // finds it.
-        unsafe {
-            self.domain()
-                .retire_sized(bucket.cast(), Layout::new::<Bucket>())
-        };
+impl<M: InDomain, S: Kind + 'static> World<S> for &M
+where
+    M::Core: Driven<Kind = S>,
+{
+    fn retire(self, old: S::Old) {
+        let (block, layout) = old.block();
+        // SAFETY: no reader from now on finds it, and it needs no drop.
+        unsafe { self.domain().retire_sized(block, layout) };
     }
 
-    fn table(&self, table: Table<'_>) {
-        // SAFETY: no reader from now on finds the table.
-        unsafe { retire_table(self.domain(), table) };
+    fn retire_table(self, old: OldTable<S>) {
+        match old.as_block() {
+            // SAFETY: no reader from now on finds it.
+            Some((block, layout)) => unsafe { self.domain().retire_sized(block, layout) },
+            None => free_table_later(self.domain(), old),
+        }
     }
-}
 
-/// Frees a table after a grace period.
-///
-/// # Safety
-///
-/// No reader from now on finds it, and its chains have been retired.
-pub unsafe fn retire_table<S: Kind + 'static>(domain: &Domain, table: Table<'_, S>) {
-    if let Some((block, layout)) = table.as_block() {
-        // SAFETY: allocated with that layout; the caller's promise.
-        unsafe { domain.retire_sized(block, layout) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { free_table_later(domain, table) };
+    fn drive_later(self) {
+        if let Some(shared) = self.shared() {
+            // SAFETY: of an `Arc` that the map owns; the domain is the map's.
+            unsafe { Shared::queue_driver(shared, self.domain()) };
+        }
     }
 }
 
 /// Frees a table by a callback: a large block would count against the budget. Without memory for the
 /// callback the table is never freed: readers may still be in it.
-///
-/// # Safety
-///
-/// As for [`retire_table`].
-pub unsafe fn free_table_later<S: Kind + 'static>(domain: &Domain, table: Table<'_, S>) {
-    struct Old<S: Kind + 'static>(Table<'static, S>);
-    // SAFETY: an address; after a grace period no other thread uses the table.
-    unsafe impl<S: Kind> Send for Old<S> {}
-    // SAFETY: it is not used before the grace period has ended.
-    let table = Old(unsafe { table.forget_lifetime() });
+fn free_table_later<S: Kind + 'static>(domain: &Domain, old: OldTable<S>) {
     try_call(domain, move || {
-        let table = table;
         // SAFETY: the grace period has ended.
-        unsafe { table.0.free_memory() };
+        unsafe { old.free() };
     });
 }
 
@@ -92,13 +77,11 @@ impl<'d> Later<'d> {
             blocks: RefCell::default(),
         }
     }
+}
 
-    /// Frees a block after a grace period.
-    ///
-    /// # Safety
-    ///
-    /// Allocated with that layout; no reader from now on finds it. What is in it needs no drop.
-    pub unsafe fn block(&self, block: NonNull<u8>, layout: Layout) {
+impl<S: Kind + 'static> World<S> for &Later<'_> {
+    fn retire(self, old: S::Old) {
+        let (block, layout) = old.block();
         let block = Block(block, layout);
         let mut blocks = self.blocks.borrow_mut();
         if blocks.try_reserve(1).is_ok() {
@@ -107,17 +90,13 @@ impl<'d> Later<'d> {
             free_later(self.domain, [block]);
         }
     }
-}
 
-impl Reclaim for Later<'_> {
-    fn bucket(&self, bucket: NonNull<Bucket>) {
-        // SAFETY: made of a box; it has left its chain, or that has moved.
-        unsafe { self.block(bucket.cast(), Layout::new::<Bucket>()) };
+    fn retire_table(self, old: OldTable<S>) {
+        free_table_later(self.domain, old);
     }
 
-    fn table(&self, table: Table<'_>) {
-        // SAFETY: no reader from now on finds the table.
-        unsafe { free_table_later(self.domain, table) };
+    fn drive_later(self) {
+        // `Writer::drive` returns whether there is more.
     }
 }
 

@@ -27,7 +27,7 @@
 //! that have been used.
 
 use crate::{
-    bucket::{Bucket, Locked},
+    bucket::{Bucket, Locked, OldBucket},
     memory::prefetch,
     slot::{Slot, fits},
     split::split,
@@ -267,7 +267,7 @@ impl Move<'_> {
     }
 
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
-    pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
+    pub fn help(self, mut retire: impl FnMut(OldBucket)) -> Progress {
         let Some(Range { start, end }) = self.take() else {
             return Progress::NothingToTake;
         };
@@ -287,7 +287,9 @@ impl Move<'_> {
             // Most do no more.
             if !(each == 2 && self.split(unit)) && self.move_unit(unit) {
                 let old = self.olds(unit);
-                old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
+                // SAFETY: this thread has moved it, which is done once.
+                let links = |index| unsafe { self.from.at(index).unlinked() };
+                old.flat_map(links).for_each(&mut retire);
             }
             if fork::process() != process {
                 // The child counts anew.
@@ -346,11 +348,10 @@ impl Move<'_> {
         let Some(mut locked) = self.from.lock_at(unit) else {
             return Ok(false);
         };
-        // SAFETY: under the lock nothing is taken out, and so nothing is freed.
-        let grown = |slot: Slot| unsafe { slot.grown(self.from.bits()) }.expect("it is an entry");
+        let bits = self.from.bits();
         let mut counts = [0; 2];
-        for (slot, _) in locked.entries() {
-            counts[usize::from(grown(slot).0)] += 1;
+        for (slot, _, entry) in locked.entries() {
+            counts[usize::from(slot.grown(entry, bits).0)] += 1;
         }
         NeedsSpares::check(&counts, spares)?;
         let [lower, upper] = counts;
@@ -358,8 +359,8 @@ impl Move<'_> {
             Filler::new(self.to.at(2 * unit), lower),
             Filler::new(self.to.at(2 * unit + 1), upper),
         ];
-        for (slot, tag) in locked.entries() {
-            let (half, slot) = grown(slot);
+        for (slot, tag, entry) in locked.entries() {
+            let (half, slot) = slot.grown(entry, bits);
             halves[usize::from(half)].push(slot, tag, spares);
         }
         halves.into_iter().for_each(Filler::finish);
@@ -374,17 +375,16 @@ impl Move<'_> {
         };
         // However they are spread, their chains need no more links than one chain of all.
         NeedsSpares::check(&[locked.entries().count()], spares)?;
-        for (slot, tag) in locked.entries() {
-            let entry = slot.as_entry().expect("it is an entry");
-            // SAFETY: under the lock nothing is taken out, and so nothing is freed.
-            let hash = unsafe { entry.as_ref() }.hash;
+        for (_, tag, entry) in locked.entries() {
+            let hash = entry.hash;
             // No other thread waits for this lock.
             let (table, mut bucket) = self.to.lock(hash);
             if bucket.free().is_none() {
                 bucket.extend(spares.pop().expect("they were counted"));
             }
             let place = bucket.free().expect("it was extended");
-            bucket.fill(place, Slot::entry(entry, hash, table.bits()), tag);
+            let slot = Slot::entry(entry.pointer(), hash, table.bits());
+            bucket.fill(place, slot, tag);
         }
         locked.set_moved();
         Ok(true)
@@ -415,10 +415,10 @@ impl Move<'_> {
             }
         };
         let mut filler = Filler::new(self.to.at(unit), count);
-        for (slot, tag) in lower.entries() {
+        for (slot, tag, _) in lower.entries() {
             filler.push(moved(slot, false), tag, spares);
         }
-        for (slot, tag) in above() {
+        for (slot, tag, _) in above() {
             filler.push(moved(slot, true), tag, spares);
         }
         filler.finish();
@@ -543,7 +543,7 @@ mod tests {
                 locked.fill(place, slot, 1);
             }
             // SAFETY: a box, which no other thread knows.
-            let retire = |bucket: NonNull<Bucket>| drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            let retire = |old: OldBucket| drop(unsafe { Box::from_raw(old.pointer().as_ptr()) });
             assert_eq!(Move { from, to }.help(retire), Progress::Finished);
             let found = to.lock_at(0).expect("it is new").entries().count();
             assert_eq!(found, entries);

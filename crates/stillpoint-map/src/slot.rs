@@ -14,7 +14,7 @@
 //! takes the highest away; one of half the size puts one in front. When only the 1 is left, the
 //! entry's own hash has more.
 
-use crate::bucket::Bucket;
+use crate::{bucket::Bucket, section::Live};
 use std::ptr::{self, NonNull};
 
 /// The beginning of each entry: all that buckets know of it.
@@ -128,20 +128,15 @@ impl Slot {
     }
 
     /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the
-    /// table here uses `used` bits.
-    ///
-    /// # Safety
-    ///
-    /// It holds an entry that nothing frees meanwhile.
+    /// table here uses `used` bits. The slot holds this entry.
     #[inline]
-    pub unsafe fn grown(self, used: u32) -> Option<(bool, Self)> {
-        let entry = self.as_entry()?;
+    pub fn grown(self, entry: Live<'_, Head>, used: u32) -> (bool, Self) {
         if !self.is_exhausted() {
-            return Some(self.grown_by_its_bits());
+            return self.grown_by_its_bits();
         }
-        // SAFETY: the caller's promise.
-        let bits = bits_after(unsafe { entry.as_ref() }.hash, used);
-        Some((bits >> 15 != 0, Self::with_bits(entry, bits << 1)))
+        let bits = bits_after(entry.hash, used);
+        let grown = Self::with_bits(entry.pointer(), bits << 1);
+        (bits >> 15 != 0, grown)
     }
 
     /// Whether the next larger table needs more of the entry's hash than the slot has.
@@ -213,8 +208,7 @@ mod tests {
                 if shrinks {
                     slot = slot.shrunk(bucket(used + 1) & 1 == 1).unwrap();
                 } else {
-                    // SAFETY: the box is there.
-                    let (upper, grown) = unsafe { slot.grown(used) }.unwrap();
+                    let (upper, grown) = slot.grown(Live::from(&*head), used);
                     assert_eq!(bucket(used) << 1 | upper as u64, bucket(used + 1), "{used}");
                     slot = grown;
                 }

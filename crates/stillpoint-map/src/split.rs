@@ -78,8 +78,9 @@ mod tests {
             let mut locked = home.lock(home.word()).expect("no other thread");
             for slot in (0..SLOTS).filter(|slot| taken >> slot & 1 == 0) {
                 let head = NonNull::from(&heads[slot]);
-                let place = locked.find(slot as u8 + 1, |entry| entry == head);
-                locked.clear(place.expect("it is there"));
+                let place = locked.find(slot as u8 + 1, |entry| entry.pointer() == head);
+                let left = locked.clear(place.expect("it is there"));
+                assert_eq!(left.count(), 0);
             }
             let mut others = [Head { hash: 0 }, Head { hash: 0 }];
             let halves = [(); 2].map(|()| filled(&mut others, 2));
@@ -120,9 +121,10 @@ mod tests {
         locked.extend(spare());
         drop(locked);
         assert!(!tries(&home));
-        for link in home.links() {
-            // SAFETY: a box, which no other thread knows.
-            drop(unsafe { Box::from_raw(link.as_ptr()) });
+        // SAFETY: a box, which no other thread knows.
+        for link in unsafe { home.unlinked() } {
+            // SAFETY: the same.
+            drop(unsafe { Box::from_raw(link.pointer().as_ptr()) });
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::{
     entry::{Entry, Found, NewEntry},
     owned::OwnedEntries,
     pinned::view,
-    reclaim::To,
+    reclaim::InDomain,
+    section::{Live, Pinned, Writer},
     table::{FEWEST_BITS, Kind, References, Seen, Table},
     walk::Walk,
 };
@@ -160,11 +161,6 @@ impl<K, V, P: Policy> Store<K, V, P> {
         self.core()
     }
 
-    #[inline]
-    fn to(&self) -> To<'_> {
-        To(self.home.0.as_deref())
-    }
-
     /// How many entries there are; exact while no thread changes it.
     #[allow(clippy::len_without_is_empty, reason = "maps and sets have it")]
     pub fn len(&self) -> usize {
@@ -172,11 +168,44 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 }
 
+impl<K, V, P: Policy> InDomain for PinnedStore<K, V, P> {
+    type Core = Core;
+
+    fn domain(&self) -> &Domain {
+        self.0.domain()
+    }
+
+    fn shared(&self) -> Option<NonNull<Shared>> {
+        self.0.shared()
+    }
+}
+
 impl<K, V, P: Policy> PinnedStore<K, V, P> {
+    #[inline(always)]
+    fn core(&self) -> Option<&Pinned<Core>> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        self.0.core().map(|core| unsafe { Pinned::of(core) })
+    }
+
+    #[inline(always)]
+    fn writer(&self) -> Option<Writer<'_, Core, &Self>> {
+        // SAFETY: the domain is the map's.
+        Some(unsafe { Writer::of(self.core()?, self) })
+    }
+
+    /// As [`writer`](Self::writer); makes a table for `entries` if there was none, which is the smallest if
+    /// it `stays`. `None` without memory.
+    #[inline]
+    fn writer_for(&self, entries: usize, stays: bool) -> Option<Writer<'_, Core, &Self>> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        let core = unsafe { Pinned::of(self.core_for(entries, stays)?) };
+        // SAFETY: the domain is the map's.
+        Some(unsafe { Writer::of(core, self) })
+    }
+
     /// How many entries the table has room for before it grows.
     pub fn capacity(&self) -> usize {
-        // SAFETY: inside a section of the map's domain.
-        self.core().map_or(0, |core| unsafe { core.capacity() })
+        self.core().map_or(0, |core| core.capacity())
     }
 
     /// The entry that `is_it` accepts, of those with this hash.
@@ -192,15 +221,13 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     #[inline(always)]
     pub fn look_up(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
         let is_plain = const { !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>() };
-        // SAFETY: inside a section of the map's domain.
-        let table = unsafe { self.core()?.table() };
-        let (head, _) = table.look(hash, move |head| {
-            // SAFETY: found in this section, and this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::of(head) }.get();
+        let (head, _) = self.core()?.table().look(hash, move |head| {
+            // SAFETY: this map's entries are of these types.
+            let entry = unsafe { Found::<K, V>::typed(head) }.get();
             (is_plain || entry.has_hash(hash)) && is_it(&entry.key)
         })?;
         // SAFETY: the same.
-        Some(unsafe { Found::of(head) })
+        Some(unsafe { Found::typed(head) })
     }
 
     /// As [`find`](Self::find); also where it is, if that is all that a removal asks.
@@ -210,15 +237,13 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
         hash: u64,
         mut is_it: impl FnMut(&K) -> bool,
     ) -> Option<(Found<'_, K, V>, Option<Seen<'_>>)> {
-        // SAFETY: inside a section of the map's domain.
-        let table = unsafe { self.core()?.table() };
-        let (head, seen) = table.look(hash, move |head| {
-            // SAFETY: found in this section, and this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::of(head) }.get();
+        let (head, seen) = self.core()?.table().look(hash, move |head| {
+            // SAFETY: this map's entries are of these types.
+            let entry = unsafe { Found::<K, V>::typed(head) }.get();
             entry.has_hash(hash) && is_it(&entry.key)
         })?;
         // SAFETY: the same.
-        Some((unsafe { Found::of(head) }, seen))
+        Some((unsafe { Found::typed(head) }, seen))
     }
 
     /// A walk over all entries.
@@ -228,53 +253,38 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
 
     /// A walk over the entries from a position.
     pub fn iter_from(&self, position: Option<u64>) -> Entries<'_, K, V> {
-        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
-        // of these types.
-        unsafe { Entries::of(Walk::from(self.core().map(NonNull::from), position)) }
+        let walk = Walk::from(self.core().map(Live::from), position);
+        // SAFETY: its entries are of these types.
+        unsafe { Entries::of(walk) }
     }
 
     /// Makes room for `entries` more entries. Returns false without memory.
     pub fn reserve(&self, entries: usize) -> bool {
-        let Some(core) = self.core_for(entries, true) else {
-            return false;
-        };
-        // SAFETY: inside a section of the map's domain.
-        let reserved = unsafe { core.reserve(entries) };
-        self.queue_driver();
-        reserved
+        let writer = self.writer_for(entries, true);
+        writer.is_some_and(|writer| writer.reserve(entries))
     }
 
     /// Lets the table shrink to what its entries need.
     pub fn shrink_to_fit(&self) {
-        if let Some(core) = self.core() {
-            // SAFETY: inside a section of the map's domain.
-            unsafe { core.shrink_to_fit() };
-            self.queue_driver();
-        }
-    }
-
-    /// Has the service thread move the table, if it moves.
-    #[inline]
-    fn queue_driver(&self) {
-        if let Some(shared) = self.shared() {
-            // SAFETY: the one that the map owns; inside a section of its domain.
-            unsafe { Shared::queue_driver(shared, || self.domain()) };
+        if let Some(writer) = self.writer() {
+            writer.shrink_to_fit();
         }
     }
 
     /// Puts an entry in whose key is new.
     fn add_new(&self, hash: u64, key: K, value: V) {
-        let core = self
-            .core_for(0, false)
-            .unwrap_or_else(|| no_room(self.layout_for(0)));
-        // SAFETY: inside a section of the map's domain.
-        let arena = unsafe { core.arena(Layout::new::<Entry<K, V>>()) };
+        let writer = self.writer_or_end();
+        let arena = writer.arena(Layout::new::<Entry<K, V>>());
         let new = NewEntry::new(hash, key, value, arena);
-        // SAFETY: inside a section of the map's domain; the entry is complete.
-        unsafe { core.insert(new.head(), None, &self.to()) };
-        // SAFETY: it is in the map, since this section.
-        unsafe { new.publish() };
-        self.queue_driver();
+        let added = writer.insert(new, None);
+        debug_assert!(added.is_ok(), "it is put in whatever is there");
+    }
+
+    /// Returns the [`writer`](Self::writer), with a table. Ends the process without memory.
+    #[inline]
+    fn writer_or_end(&self) -> Writer<'_, Core, &Self> {
+        self.writer_for(0, false)
+            .unwrap_or_else(|| no_room(self.layout_for(0)))
     }
 }
 
@@ -301,19 +311,18 @@ impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
     /// Clones the entries, with their hashes, into a store of the same domain.
     pub fn cloned(&self) -> Self {
         let clone = self.new_alike();
-        let (Some(core), entries) = (self.core(), self.len()) else {
+        let section = self.read_lock();
+        let Some(core) = self.with_guard(&section).core() else {
             return clone;
         };
-        clone.make_room(entries, false);
-        let section = self.read_lock();
+        clone.make_room(self.len(), false);
         let pinned = clone.with_guard(&section);
         let (mut position, mut found) = (Some(0), Vec::new());
         while let Some(from) = position {
-            // SAFETY: inside a section of the map's domain.
-            position = unsafe { core.home_at_once(from, &mut found) };
+            position = core.home_at_once(from, &mut found);
             for head in found.drain(..) {
-                // SAFETY: found in the section, and this map's entries are of these types.
-                let entry = unsafe { Found::<K, V>::of(head) }.get();
+                // SAFETY: this map's entries are of these types.
+                let entry = unsafe { Found::<K, V>::typed(head) }.get();
                 let (key, value) = (entry.key.clone(), entry.value.clone());
                 pinned.add_new(entry.hash(), key, value);
             }

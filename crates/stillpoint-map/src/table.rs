@@ -11,9 +11,11 @@
 
 use crate::{
     backoff::Backoff,
-    bucket::{Bucket, Locked},
+    bucket::{Bucket, Locked, OldBucket},
+    growth::Old,
     memory::Memory,
     pages::Pages,
+    section::Live,
     slot::{Head, Slot},
     used::Used,
     word::{Offset, Word, tag},
@@ -42,6 +44,8 @@ pub trait Kind: Sized {
     type Bucket<'t>: AnyBucket
     where
         Self: 't;
+    /// What leaves the chain behind a bucket.
+    type Old: Old;
 
     /// Number of entries for each bucket of seven slots at which a table grows.
     ///
@@ -52,6 +56,8 @@ pub trait Kind: Sized {
     /// A table that is to fit its entries keeps room for one more for each `SLACK`, so that it does not grow
     /// at once.
     const SLACK: usize;
+    /// A table moves to one of its size when changes have added a link for this number of its buckets.
+    const BUCKETS_A_LINK: usize;
 
     /// The bucket of these parts.
     fn bucket<'t>(before: &'t Self::Before, behind: &'t Self::Behind) -> Self::Bucket<'t>;
@@ -91,9 +97,11 @@ impl Kind for References {
     type Before = ();
     type Behind = Bucket;
     type Bucket<'t> = &'t Bucket;
+    type Old = OldBucket;
 
     const LOAD: usize = 4;
     const SLACK: usize = 7;
+    const BUCKETS_A_LINK: usize = 2;
 
     #[inline(always)]
     fn bucket<'t>((): &'t (), bucket: &'t Bucket) -> &'t Bucket {
@@ -279,11 +287,6 @@ impl<'t, S: Kind> Table<'t, S> {
         ((index as u64) << (64 - self.bits())) | (u64::MAX >> self.bits())
     }
 
-    /// The block that the table is, if it is a small one of the allocator's.
-    pub fn as_block(self) -> Option<(NonNull<u8>, Layout)> {
-        self.header().memory.as_block()
-    }
-
     /// Makes pages that are written from now on small, or huge again ([`Memory::prefer_huge_pages`]).
     pub fn prefer_huge_pages(self, huge: bool) {
         self.header().memory.prefer_huge_pages(huge);
@@ -412,13 +415,13 @@ impl<'t, S: Kind> Table<'t, S> {
         }
     }
 
-    /// The same table, for as long as the caller knows it to exist.
+    /// The table, to be freed when no reader is in it any more.
     ///
     /// # Safety
     ///
-    /// It is not used after that.
-    pub unsafe fn forget_lifetime<'a>(self) -> Table<'a, S> {
-        Table::of(self.word)
+    /// No reader from now on finds it, its chains have left it, and this is called once.
+    pub unsafe fn unlinked(self) -> OldTable<S> {
+        OldTable(self.word)
     }
 
     /// Frees the table's memory, and the chains behind buckets that have not moved; those of the
@@ -436,18 +439,36 @@ impl<'t, S: Kind> Table<'t, S> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.free_memory() };
+        unsafe { self.unlinked().free() };
+    }
+}
+
+/// A table that no reader from now on finds, without its chains.
+pub struct OldTable<S: Kind = References>(NonNull<Header<S>>);
+
+// SAFETY: it is used by its owner alone, but for readers that came before.
+unsafe impl<S: Kind> Send for OldTable<S> {}
+
+impl<S: Kind> OldTable<S> {
+    /// The block that it is, if it is a small one of the allocator's.
+    pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
+        self.table().header().memory.as_block()
     }
 
-    /// Frees the table's memory.
+    /// The table, while there is memory of it.
+    pub fn table(&self) -> Table<'_, S> {
+        Table::of(self.0)
+    }
+
+    /// Frees its memory.
     ///
     /// # Safety
     ///
-    /// No other thread uses the table any more.
-    pub unsafe fn free_memory(self) {
+    /// No reader is in it any more.
+    pub unsafe fn free(self) {
         // SAFETY: written by `new`; the rest of the header needs no drop.
         let (memory, used) = unsafe {
-            let start = self.start();
+            let start = self.table().start();
             (
                 ptr::read(&raw const (*start).memory),
                 ptr::read(&raw const (*start).used),
@@ -464,8 +485,8 @@ impl<'t> Table<'t> {
     pub fn find(
         self,
         hash: u64,
-        is_it: impl FnMut(NonNull<Head>) -> bool,
-    ) -> Option<NonNull<Head>> {
+        is_it: impl FnMut(Live<'t, Head>) -> bool,
+    ) -> Option<Live<'t, Head>> {
         Some(self.look(hash, is_it)?.0)
     }
 
@@ -474,8 +495,8 @@ impl<'t> Table<'t> {
     pub fn look(
         self,
         hash: u64,
-        mut is_it: impl FnMut(NonNull<Head>) -> bool,
-    ) -> Option<(NonNull<Head>, Option<Seen<'t>>)> {
+        mut is_it: impl FnMut(Live<'t, Head>) -> bool,
+    ) -> Option<(Live<'t, Head>, Option<Seen<'t>>)> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
         // few instructions leaves the processor space to begin the next. So it asks whether the bucket
         // has moved, or has a link, when it has found nothing: one that has moved or was passed has no tags.
@@ -511,8 +532,8 @@ impl<'t> Table<'t> {
         self,
         word: Word,
         hash: u64,
-        mut is_it: impl FnMut(NonNull<Head>) -> bool,
-    ) -> Option<NonNull<Head>> {
+        mut is_it: impl FnMut(Live<'t, Head>) -> bool,
+    ) -> Option<Live<'t, Head>> {
         if word.has_link() {
             return find_behind(self.home_of(hash), hash, is_it);
         }
@@ -548,11 +569,12 @@ impl<'t> Table<'t> {
     /// Takes an entry out, if that takes no more than its home, and this table does not move. Returns
     /// whether that is empty then; `None` if nothing was done.
     #[inline]
-    pub fn remove_at_once(self, entry: NonNull<Head>, hash: u64) -> Option<bool> {
+    pub fn remove_at_once(self, entry: Live<'_, Head>, hash: u64) -> Option<bool> {
         if self.next().is_some() {
             return None;
         }
-        self.home_of(hash).remove_at_once(entry, tag(hash))
+        self.home_of(hash)
+            .remove_at_once(entry.pointer(), tag(hash))
     }
 
     /// Locks the chain of `hash`, in this table or a later one.
@@ -643,18 +665,19 @@ impl<'t> Seen<'t> {
     /// Takes the entry out that was seen there, if nothing else has changed in the bucket, and the
     /// table does not move. As [`Table::remove_at_once`].
     #[inline]
-    pub fn remove_at_once(self, entry: NonNull<Head>) -> Option<bool> {
+    pub fn remove_at_once(self, entry: Live<'_, Head>) -> Option<bool> {
         if self.table.next().is_some() {
             return None;
         }
-        self.bucket.take_at_once(self.word, self.slot, entry)
+        self.bucket
+            .take_at_once(self.word, self.slot, entry.pointer())
     }
 }
 
 /// What a look into a bucket has come to.
-enum Found {
+enum Found<'t> {
     /// In that slot.
-    Entry(NonNull<Head>, Offset),
+    Entry(Live<'t, Head>, Offset),
     /// It is not here; perhaps in the next bucket of the chain, or in the next table.
     Elsewhere,
     Nothing,
@@ -662,16 +685,16 @@ enum Found {
 
 /// Looks into a bucket, whose word has been loaded.
 #[inline(always)]
-fn find_here(
-    bucket: &Bucket,
+fn find_here<'t>(
+    bucket: &'t Bucket,
     word: Word,
     hash: u64,
-    mut is_it: impl FnMut(NonNull<Head>) -> bool,
-) -> Found {
+    mut is_it: impl FnMut(Live<'t, Head>) -> bool,
+) -> Found<'t> {
     let mut slots = word.with_tag(tag(hash));
     while let Some(at) = slots.next_offset() {
         let slot = bucket.slot_at(at);
-        if let Some(entry) = slot.entry_alone() {
+        if let Some(entry) = bucket.entry_alone(slot) {
             if is_it(entry) {
                 return Found::Entry(entry, at);
             }
@@ -688,11 +711,11 @@ fn find_here(
 }
 
 /// Looks into the buckets behind one that has a link.
-fn find_behind(
-    mut bucket: &Bucket,
+fn find_behind<'t>(
+    mut bucket: &'t Bucket,
     hash: u64,
-    mut is_it: impl FnMut(NonNull<Head>) -> bool,
-) -> Option<NonNull<Head>> {
+    mut is_it: impl FnMut(Live<'t, Head>) -> bool,
+) -> Option<Live<'t, Head>> {
     loop {
         // The buckets that were behind may have gone, with their last entry.
         bucket = bucket.next()?;

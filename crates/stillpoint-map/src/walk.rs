@@ -14,22 +14,19 @@ use crate::{
     chain::Chain,
     core::Core,
     memory::prefetch,
+    section::{Live, Pinned},
     slot::Head,
     table::Table,
     used::STRETCH,
     word::{SLOTS, Word},
 };
-use std::{
-    marker::PhantomData,
-    ptr::{self, NonNull},
-};
+use std::ptr;
 
 /// A walk over a map, inside a section of its domain.
 #[derive(Clone, Debug)]
 pub struct Walk<'g> {
     /// Not a reference: an owner of the map has a walk beside it.
-    core: Option<NonNull<Core>>,
-    core_of: PhantomData<&'g Core>,
+    core: Option<Live<'g, Pinned<Core>>>,
     /// The lowest hash whose home has not been visited; `None` behind the last.
     position: Option<u64>,
     /// The home that is being visited.
@@ -45,15 +42,9 @@ unsafe impl Sync for Walk<'_> {}
 
 impl<'g> Walk<'g> {
     /// A walk that begins at a hash.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
-    /// or alone with it.
-    pub(crate) unsafe fn from(core: Option<NonNull<Core>>, position: Option<u64>) -> Self {
+    pub(crate) fn from(core: Option<Live<'g, Pinned<Core>>>, position: Option<u64>) -> Self {
         Self {
             core,
-            core_of: PhantomData,
             // A map without a core has nothing to visit.
             position: core.and(position),
             chain: Chain::ENDED,
@@ -64,8 +55,7 @@ impl<'g> Walk<'g> {
     /// Another walk, from a hash on, in the same section.
     #[cfg(feature = "rayon")]
     pub fn at(&self, first: u64) -> Self {
-        // SAFETY: that of this one, for as long as `'g`.
-        unsafe { Self::from(self.core, Some(first)) }
+        Self::from(self.core, Some(first))
     }
 
     /// Where another walk would go on, once this one is through with the bucket.
@@ -74,7 +64,7 @@ impl<'g> Walk<'g> {
     }
 
     /// The entries of the next home, if there is one.
-    pub fn next_home(&mut self) -> impl Iterator<Item = NonNull<Head>> {
+    pub fn next_home(&mut self) -> impl Iterator<Item = Live<'g, Head>> + '_ {
         self.step();
         std::iter::from_fn(|| self.next_here())
     }
@@ -82,8 +72,7 @@ impl<'g> Walk<'g> {
     /// Visits the next home that may have been used, if there is one, for a caller that is alone with the
     /// map: so its end costs what has been in it, and not its capacity.
     pub fn step_to_used(&mut self) -> Option<()> {
-        // SAFETY: that of `from`.
-        let table = unsafe { self.core?.as_ref().table() };
+        let table = self.core?.get().table();
         self.position = table.first_used(self.position?, u64::MAX);
         self.step()
     }
@@ -100,8 +89,7 @@ impl<'g> Walk<'g> {
     #[inline]
     fn next_bucket(&mut self) -> Option<(Table<'g>, usize, Word)> {
         let from = self.position?;
-        // SAFETY: that of `from`.
-        let current = unsafe { self.core?.as_ref().table() };
+        let current = self.core?.get().table();
         let (table, index, word) = current.home(from);
         self.from = from;
         self.position = current.hash_behind((table, index, word));
@@ -117,13 +105,13 @@ impl<'g> Walk<'g> {
     /// is, and one bucket each: as most are. Then there is nothing to ask of an entry, and no place to
     /// keep.
     #[inline]
-    fn visit_plain<B>(&mut self, init: B, visit: &mut impl FnMut(B, NonNull<Head>) -> B) -> B {
+    fn visit_plain<B>(&mut self, init: B, visit: &mut impl FnMut(B, Live<'g, Head>) -> B) -> B {
         let mut folded = init;
         let (Some(from), Some(core)) = (self.position, self.core) else {
             return folded;
         };
-        // SAFETY: that of `from`. If it is replaced meanwhile, all of its buckets have moved.
-        let table = unsafe { core.as_ref().table() };
+        // If it is replaced meanwhile, all of its buckets have moved.
+        let table = core.get().table();
         let mut index = table.index(from);
         // There are two buckets at least, so the first one begins behind the last.
         if table.index(from.wrapping_sub(1)) == index {
@@ -146,7 +134,7 @@ impl<'g> Walk<'g> {
             let mut link = None;
             for slot in word.taken() {
                 let slot = bucket.slot(slot);
-                if let Some(entry) = slot.entry_alone() {
+                if let Some(entry) = bucket.entry_alone(slot) {
                     folded = visit(folded, entry);
                 } else if slot.is_link() {
                     // The last slot became a link after the word was loaded.
@@ -185,22 +173,21 @@ fn fetch(table: Table<'_>, index: usize) {
     }
 }
 
-impl Walk<'_> {
+impl<'g> Walk<'g> {
     /// The next entry of the home that is being visited.
     #[inline]
-    pub fn next_here(&mut self) -> Option<NonNull<Head>> {
+    pub fn next_here(&mut self) -> Option<Live<'g, Head>> {
         let from = self.from;
-        // SAFETY: found in a section of the map's domain.
-        let is_ahead = |entry: NonNull<Head>| unsafe { entry.as_ref() }.hash >= from;
+        let is_ahead = |entry: Live<'g, Head>| entry.hash >= from;
         self.chain.next(Word::taken, is_ahead)
     }
 }
 
-impl Iterator for Walk<'_> {
-    type Item = NonNull<Head>;
+impl<'g> Iterator for Walk<'g> {
+    type Item = Live<'g, Head>;
 
     #[inline]
-    fn next(&mut self) -> Option<NonNull<Head>> {
+    fn next(&mut self) -> Option<Live<'g, Head>> {
         loop {
             if let Some(entry) = self.next_here() {
                 return Some(entry);
@@ -210,7 +197,7 @@ impl Iterator for Walk<'_> {
     }
 
     #[inline]
-    fn fold<B, F: FnMut(B, NonNull<Head>) -> B>(mut self, init: B, mut visit: F) -> B {
+    fn fold<B, F: FnMut(B, Live<'g, Head>) -> B>(mut self, init: B, mut visit: F) -> B {
         let mut folded = init;
         loop {
             while let Some(entry) = self.next_here() {

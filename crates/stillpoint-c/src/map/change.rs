@@ -16,7 +16,8 @@ use stillpoint_map::internal::{Node, Nodes};
 unsafe fn new_node(map: &Nodes, hash: u64, new: *mut MapNode) -> Result<NonNull<Node>, c_int> {
     let new = node(new)?;
     // SAFETY: the caller's promise.
-    if stillpoint_reports_misuse() && unsafe { map.find(hash, |other| other == new) }.is_some() {
+    let map = unsafe { map.pinned() };
+    if stillpoint_reports_misuse() && map.find(hash, |other| other == new).is_some() {
         return Err(is_there());
     }
     Ok(new)
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut 
         unsafe {
             let map = to_change(map)?;
             let new = new_node(&map, hash, new)?;
-            map.add(hash, new);
+            map.pinned().add(hash, new);
             Ok(0)
         }
     })
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
             let map = to_change(map)?;
             let function = given(function)?;
             let new = new_node(&map, hash, new)?;
-            let found = map.add_unique(hash, new, is_match(function, key));
+            let found = map.pinned().add_unique(hash, new, is_match(function, key));
             let Some(found) = found else {
                 return Ok(0);
             };
@@ -120,7 +121,9 @@ pub unsafe extern "C" fn stillpoint_map_add_replace(
             let map = to_change(map)?;
             let (function, old) = (given(function)?, given(old.as_mut())?);
             let new = new_node(&map, hash, new)?;
-            let replaced = map.add_or_replace(hash, new, is_match(function, key));
+            let replaced = map
+                .pinned()
+                .add_or_replace(hash, new, is_match(function, key));
             match replaced {
                 Some(found) if found == new => Err(is_there()),
                 found => {
@@ -157,7 +160,7 @@ pub unsafe extern "C" fn stillpoint_map_replace(
             if old == new {
                 return Err(is_there());
             }
-            if map.replace(old, new) {
+            if map.pinned().replace(old, new) {
                 Ok(0)
             } else {
                 Err(libc::ENOENT)
@@ -183,7 +186,7 @@ pub unsafe extern "C" fn stillpoint_map_del(map: *mut Map, old: *mut MapNode) ->
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
-            if map.remove(node(old)?) {
+            if map.pinned().remove(node(old)?) {
                 Ok(0)
             } else {
                 Err(libc::ENOENT)

@@ -29,7 +29,7 @@ pub unsafe extern "C" fn stillpoint_map_lookup(
     unsafe {
         match (borrow(map), function) {
             (Some(map), Some(function)) if is_protected(&map) => {
-                pointer(map.find(hash, is_match(function, key)))
+                pointer(map.pinned().find(hash, is_match(function, key)))
             }
             _ => ptr::null_mut(),
         }
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn stillpoint_map_first_duplicate(
 ) -> *mut MapNode {
     // SAFETY: the caller's promise.
     unsafe {
-        start(map, iter, |map| map.with_hash(hash));
+        start(map, iter, |map| map.pinned().with_hash(hash));
         stillpoint_map_next_duplicate(iter, function, key)
     }
 }
@@ -77,7 +77,9 @@ pub unsafe extern "C" fn stillpoint_map_next_duplicate(
         };
         let is_match = is_match(function, key);
         advance(iter, |nodes| match nodes {
-            NodeIter::WithHash(nodes) => nodes.map(NonNull::cast).find(|node| is_match(*node)),
+            NodeIter::WithHash(nodes) => nodes
+                .map(|head| head.pointer().cast())
+                .find(|node| is_match(*node)),
             NodeIter::All(_) => None,
         })
     }
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn stillpoint_map_next_duplicate(
 pub unsafe extern "C" fn stillpoint_map_first(map: *const Map, iter: *mut MapIter) -> *mut MapNode {
     // SAFETY: the caller's promise.
     unsafe {
-        start(map, iter, |map| map.iter());
+        start(map, iter, |map| map.pinned().iter());
         stillpoint_map_next(iter)
     }
 }
@@ -156,7 +158,7 @@ pub unsafe extern "C" fn stillpoint_map_has(map: *const Map, of: *mut MapNode) -
     // SAFETY: the caller's promise.
     unsafe {
         match (borrow(map), NonNull::new(of)) {
-            (Some(map), Some(of)) if is_protected(&map) => map.has(of.cast()),
+            (Some(map), Some(of)) if is_protected(&map) => map.pinned().has(of.cast()),
             _ => false,
         }
     }

@@ -27,13 +27,13 @@
 
 use super::{
     epochs::STAMP_BITS,
-    spill::{Found, NewSpill, Node, Spill, Tagged, entries},
+    spill::{Found, NewSpill, Node, Spill, Tagged},
 };
 use crate::{
     table::AnyBucket,
-    word::{SLOTS, Word},
+    word::{SLOTS, Slots, Word},
 };
-use std::{mem::MaybeUninit, ptr::null_mut};
+use std::{marker::PhantomData, mem::MaybeUninit, ptr::null_mut};
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// The tag of an entry with this hash.
@@ -80,7 +80,7 @@ impl<K: Copy, V: Copy> Pairs<K, V> {
     ///
     /// # Safety
     ///
-    /// There is such a slot, and otherwise as for [`Bucket::pair`].
+    /// There is such a slot. It had a tag when the caller loaded the word, in a section that is still open.
     #[inline(always)]
     pub unsafe fn pair(first: *const Self, slot: usize) -> (K, V) {
         let first = first.cast::<UnsafeCell<MaybeUninit<(K, V)>>>();
@@ -105,7 +105,8 @@ impl<K, V> Clone for Bucket<'_, K, V> {
 
 impl<K, V> Copy for Bucket<'_, K, V> {}
 
-/// What is behind the slots: the pointer to the spill, which slots are pending, and since when.
+/// What is behind the slots of a bucket that stays for `'t`: the pointer to the spill, which slots are
+/// pending, and since when.
 ///
 /// ```text
 ///   63 .. 55   54 .. 48    47 .. 0
@@ -113,15 +114,15 @@ impl<K, V> Copy for Bucket<'_, K, V> {}
 /// | stamp    | pending   | address |
 /// +----------+-----------+---------+
 /// ```
-pub struct Behind<K, V>(*mut Node<K, V>);
+pub struct Behind<'t, K, V>(*mut Node<K, V>, PhantomData<&'t Node<K, V>>);
 
-impl<K, V> Clone for Behind<K, V> {
+impl<K, V> Clone for Behind<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Behind<K, V> {}
+impl<K, V> Copy for Behind<'_, K, V> {}
 
 const PENDING_SHIFT: u32 = 48;
 pub(super) const ALL: u8 = (1 << SLOTS) - 1;
@@ -129,10 +130,15 @@ const STAMP_SHIFT: u32 = PENDING_SHIFT + SLOTS as u32;
 const ADDRESS: usize = (1 << PENDING_SHIFT) - 1;
 const _: () = assert!(STAMP_SHIFT + STAMP_BITS == usize::BITS);
 
-impl<K, V> Behind<K, V> {
+impl<'t, K, V> Behind<'t, K, V> {
+    fn nothing() -> Self {
+        Self(null_mut(), PhantomData)
+    }
+
     #[inline]
-    pub fn spill(self) -> Option<Spill<K, V>> {
-        Spill::from_pointer(self.0.map_addr(|address| address & ADDRESS))
+    pub fn spill(self) -> Option<Spill<'t, K, V>> {
+        // SAFETY: of a bucket that stays for as long.
+        unsafe { Spill::from_pointer(self.0.map_addr(|address| address & ADDRESS)) }
     }
 
     pub(super) fn pending(self) -> u8 {
@@ -143,32 +149,100 @@ impl<K, V> Behind<K, V> {
         (self.0.addr() >> STAMP_SHIFT) as u16
     }
 
-    pub(super) fn with_spill(self, spill: Option<Spill<K, V>>) -> Self {
+    pub(super) fn with_spill(self, spill: Option<Spill<'t, K, V>>) -> Self {
         let pointer = spill.map_or(null_mut(), Spill::into_pointer);
-        Self(pointer.map_addr(|address| address | self.0.addr() & !ADDRESS))
+        let pointer = pointer.map_addr(|address| address | self.0.addr() & !ADDRESS);
+        Self(pointer, PhantomData)
     }
 
     pub(super) fn with_pending(self, pending: u8, stamp: u16) -> Self {
         let bits = usize::from(pending) << PENDING_SHIFT | usize::from(stamp) << STAMP_SHIFT;
-        Self(self.0.map_addr(|address| address & ADDRESS | bits))
+        let pointer = self.0.map_addr(|address| address & ADDRESS | bits);
+        Self(pointer, PhantomData)
     }
 }
 
-/// What a thread has seen of a bucket, in its section.
-pub struct Seen<K, V> {
-    pub word: Word,
-    pub spill: Option<Spill<K, V>>,
+/// What a thread has seen of a bucket, in a section that lasts for `'t`.
+pub struct Seen<'t, K, V> {
+    bucket: Bucket<'t, K, V>,
+    word: Word,
+    spill: Option<Spill<'t, K, V>>,
 }
 
-impl<K, V> Clone for Seen<K, V> {
+impl<K, V> Clone for Seen<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Seen<K, V> {}
+impl<K, V> Copy for Seen<'_, K, V> {}
 
-impl<K, V> Seen<K, V> {
+/// Slots with the entries that were seen there.
+pub struct InSlots<'t, K, V> {
+    bucket: Bucket<'t, K, V>,
+    slots: Slots,
+}
+
+impl<K, V> Clone for InSlots<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for InSlots<'_, K, V> {}
+
+/// A slot with the entry that was seen there.
+pub struct InSlot<'t, K, V> {
+    bucket: Bucket<'t, K, V>,
+    pub number: usize,
+}
+
+impl<K: Copy, V: Copy> InSlot<'_, K, V> {
+    /// A copy of the entry.
+    #[inline(always)]
+    pub fn pair(&self) -> (K, V) {
+        // SAFETY: it has a tag in the word that was seen: complete before its tag, and not written
+        // before the section has ended.
+        self.bucket.slots.0[self.number].with(|pair| unsafe { (*pair).assume_init_read() })
+    }
+
+    /// A copy of the key.
+    #[inline(always)]
+    pub fn key(&self) -> K {
+        // SAFETY: as in `pair`, of the key alone.
+        self.bucket.slots.0[self.number].with(|pair| unsafe { (*pair.cast::<(K, V)>()).0 })
+    }
+
+    /// Where the key and the value are.
+    #[cfg(not(stillpoint_loom))]
+    pub fn halves(&self) -> (*const K, *mut V) {
+        self.bucket.slots.0[self.number].with_mut(|pair| {
+            let pair = pair.cast::<(K, V)>();
+            // SAFETY: of a slot; no reference is made.
+            unsafe { (&raw const (*pair).0, &raw mut (*pair).1) }
+        })
+    }
+}
+
+impl<'t, K: Copy, V: Copy> Iterator for InSlots<'t, K, V> {
+    type Item = InSlot<'t, K, V>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<InSlot<'t, K, V>> {
+        let (bucket, number) = (self.bucket, self.slots.next()?);
+        Some(InSlot { bucket, number })
+    }
+}
+
+impl<'t, K, V> Seen<'t, K, V> {
+    pub fn word(&self) -> Word {
+        self.word
+    }
+
+    pub fn spill(&self) -> Option<Spill<'t, K, V>> {
+        self.spill
+    }
+
     /// Returns whether another look has found the same entries with this tag in slots, and the same
     /// spill.
     pub(super) fn is_same(&self, other: &Self, tag: u8) -> bool {
@@ -185,29 +259,94 @@ impl<K, V> Seen<K, V> {
     pub fn is_all_same(&self, other: &Self) -> bool {
         self.word.has_same_tags(other.word) && self.spill == other.spill
     }
+
+    /// The slots with entries.
+    #[inline(always)]
+    pub fn taken(&self) -> InSlots<'t, K, V> {
+        self.in_slots(self.word.taken())
+    }
+
+    /// The slots that have entries with this tag, and perhaps with others.
+    #[inline(always)]
+    pub(super) fn with_tag(&self, tag: u8) -> InSlots<'t, K, V> {
+        self.in_slots(self.word.with_tag(tag))
+    }
+
+    #[inline(always)]
+    fn in_slots(&self, slots: Slots) -> InSlots<'t, K, V> {
+        let bucket = self.bucket;
+        InSlots { bucket, slots }
+    }
+}
+
+impl<'t, K: Copy, V: Copy> Seen<'t, K, V> {
+    /// The entry with this tag that `is_it` accepts, if it is in a slot, and which that is.
+    #[inline(always)]
+    pub fn find_in_slots(
+        &self,
+        tag: u8,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<(usize, (K, V))> {
+        for slot in self.with_tag(tag) {
+            let pair = slot.pair();
+            if is_it(&pair.0) {
+                return Some((slot.number, pair));
+            }
+        }
+        None
+    }
+
+    /// Where the entry is, in what was seen.
+    pub fn place(
+        &self,
+        tag: u8,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<(Place<'t, K, V>, (K, V))> {
+        if let Some((slot, pair)) = self.find_in_slots(tag, &mut is_it) {
+            return Some((Place::Slot(slot), pair));
+        }
+        let found = self.spill?.find_to_change(tag, is_it)?;
+        let entry = found.node.entry();
+        Some((Place::Spilled(found), (entry.key, entry.value)))
+    }
+
+    /// The entries in slots, with their tags.
+    #[inline(always)]
+    pub fn tagged(self) -> impl Iterator<Item = (usize, Tagged<K, V>)> {
+        self.taken().map(move |slot| {
+            let ((key, value), tag) = (slot.pair(), self.word.tag(slot.number));
+            (slot.number, Tagged { key, value, tag })
+        })
+    }
+
+    /// All entries, in what was seen; the key of an update under way perhaps twice.
+    pub fn entries(self) -> impl Iterator<Item = Tagged<K, V>> {
+        let spilled = self.spill.into_iter().flat_map(Spill::nodes);
+        let in_slots = self.tagged().map(|(_, entry)| entry);
+        in_slots.chain(spilled.map(Spill::entry))
+    }
 }
 
 /// Where an entry is.
-#[derive(Debug)]
-pub enum Place<K, V> {
+pub enum Place<'t, K, V> {
     Slot(usize),
-    Spilled(Found<K, V>),
+    Spilled(Found<'t, K, V>),
 }
 
-impl<K, V> Place<K, V> {
+impl<K, V> Place<'_, K, V> {
     /// Returns whether another process has found it where a fork may have left a change half done.
     pub fn is_inherited(self) -> bool {
         matches!(self, Self::Spilled(found) if found.is_inherited())
     }
 }
 
-impl<K, V> Clone for Place<K, V> {
+impl<K, V> Clone for Place<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Place<K, V> {}
+impl<K, V> Copy for Place<'_, K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
     #[inline(always)]
@@ -234,19 +373,20 @@ impl<'t, K, V> Bucket<'t, K, V> {
     }
 
     #[inline]
-    pub fn behind(&self) -> Behind<K, V> {
+    pub fn behind(&self) -> Behind<'t, K, V> {
         // Acquire, pairs with `set_behind`: the spill is complete. And the word that is loaded after
         // this is not older.
-        Behind(self.head.behind.load(Ordering::Acquire))
+        Behind(self.head.behind.load(Ordering::Acquire), PhantomData)
     }
 
-    pub(super) fn set_behind(&self, behind: Behind<K, V>) {
+    pub(super) fn set_behind(&self, behind: Behind<'_, K, V>) {
         // Release, pairs with `behind`: the spill is complete.
         self.head.behind.store(behind.0, Ordering::Release);
     }
 
     /// Replaces the word by its locked form, unless it has changed.
-    pub fn lock(&self, word: Word) -> bool {
+    #[inline]
+    pub(super) fn lock_word(self, word: Word) -> bool {
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
         self.head
             .word
@@ -272,9 +412,31 @@ impl<'t, K, V> Bucket<'t, K, V> {
     }
 
     /// What is in it now.
-    pub fn seen(&self, word: Word) -> Seen<K, V> {
+    ///
+    /// # Safety
+    ///
+    /// The word was loaded from this bucket in a section that lasts for `'t`; or the caller has the lock,
+    /// and it is what the word will be.
+    #[inline(always)]
+    pub unsafe fn seen(self, word: Word) -> Seen<'t, K, V> {
         let spill = word.has_link().then(|| self.behind().spill()).flatten();
-        Seen { word, spill }
+        // SAFETY: the caller's promise.
+        unsafe { self.seen_with(word, spill) }
+    }
+
+    /// What is in it, of which the spill has been loaded.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Bucket::seen`].
+    #[inline(always)]
+    pub unsafe fn seen_with(self, word: Word, spill: Option<Spill<'t, K, V>>) -> Seen<'t, K, V> {
+        let bucket = self;
+        Seen {
+            bucket,
+            word,
+            spill,
+        }
     }
 
     /// Has the system give memory to the page that the word is on, which stays as it is.
@@ -296,7 +458,7 @@ impl<K, V> AnyBucket for Bucket<'_, K, V> {
 
     fn clear(self) {
         if self.word() != Word::EMPTY || !self.behind().0.is_null() {
-            self.set_behind(Behind(null_mut()));
+            self.set_behind(Behind::nothing());
             self.set_word(Word::EMPTY);
         }
     }
@@ -304,45 +466,14 @@ impl<K, V> AnyBucket for Bucket<'_, K, V> {
     unsafe fn free_behind(self) {
         if let Some(spill) = self.behind().spill() {
             // SAFETY: the caller's promise.
-            unsafe { spill.nodes().for_each(|node| node.free()) };
+            spill
+                .nodes()
+                .for_each(|node| unsafe { node.unlinked().free() });
         }
     }
 }
 
 impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
-    /// A copy of the entry in a slot.
-    ///
-    /// # Safety
-    ///
-    /// The slot had a tag when the caller loaded the word, in a section that is still open; or the
-    /// caller has the lock, and it has one.
-    #[inline(always)]
-    pub unsafe fn pair(&self, slot: usize) -> (K, V) {
-        // SAFETY: complete before its tag, and not written before the section has ended.
-        self.slots.0[slot].with(|pair| unsafe { (*pair).assume_init_read() })
-    }
-
-    /// The key of the entry in a slot.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Bucket::pair`], but for changes of the value.
-    #[inline(always)]
-    pub unsafe fn key(&self, slot: usize) -> K {
-        // SAFETY: as in `pair`, of the key alone.
-        self.slots.0[slot].with(|pair| unsafe { (*pair.cast::<(K, V)>()).0 })
-    }
-
-    /// Where the key and the value of a slot's entry are.
-    #[cfg(not(stillpoint_loom))]
-    pub fn halves(&self, slot: usize) -> (*const K, *mut V) {
-        self.slots.0[slot].with_mut(|pair| {
-            let pair = pair.cast::<(K, V)>();
-            // SAFETY: of a slot, which may have no entry; no reference is made.
-            unsafe { (&raw const (*pair).0, &raw mut (*pair).1) }
-        })
-    }
-
     /// # Safety
     ///
     /// The caller has the lock, or the bucket is of a table that no other thread knows; the slot is
@@ -353,11 +484,11 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
     }
 
     /// What `take` makes of the entry with this tag that `is_it` accepts: so a value comes back in
-    /// registers, and a key that is not asked for is not copied. `word` was loaded in the section.
+    /// registers, and a key that is not asked for is not copied.
     ///
     /// # Safety
     ///
-    /// Inside a section of the map's domain, since before the word was loaded.
+    /// As for [`Bucket::seen`].
     #[inline(always)]
     pub unsafe fn find<R>(
         self,
@@ -367,108 +498,32 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         take: impl FnOnce((K, V)) -> R,
     ) -> Option<R> {
         // SAFETY: the caller's promise.
-        if let Some((_, pair)) = unsafe { self.find_in_slots(word, tag, &mut is_it) } {
+        let seen = unsafe { self.seen_with(word, None) };
+        if let Some((_, pair)) = seen.find_in_slots(tag, &mut is_it) {
             return Some(take(pair));
         }
         if !word.has_link() {
             return None;
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.find_spilled(self.behind().spill()?, tag, is_it, take) }
+        self.find_spilled(self.behind().spill()?, tag, is_it, take)
     }
 
-    /// The entry with this tag that `is_it` accepts, if it is in a slot, and which that is.
-    ///
-    /// # Safety
-    ///
-    /// As for `find`.
-    #[inline(always)]
-    pub unsafe fn find_in_slots(
-        self,
-        word: Word,
-        tag: u8,
-        mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(usize, (K, V))> {
-        for slot in word.with_tag(tag) {
-            // SAFETY: it has a tag in the word; the caller's section.
-            let pair = unsafe { self.pair(slot) };
-            if is_it(&pair.0) {
-                return Some((slot, pair));
-            }
-        }
-        None
-    }
-
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, in which the spill was found.
     #[inline(never)]
-    unsafe fn find_spilled<R>(
+    fn find_spilled<R>(
         self,
-        spill: Spill<K, V>,
+        spill: Spill<'t, K, V>,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
         take: impl FnOnce((K, V)) -> R,
     ) -> Option<R> {
-        // SAFETY: the caller's section.
-        let found = unsafe { spill.find(tag, &mut is_it)?.entry() };
-        // SAFETY: the caller's section.
-        match unsafe { self.find_in_slots(self.word(), tag, is_it) } {
+        let found = spill.find(tag, &mut is_it)?.entry();
+        // SAFETY: it is loaded from this bucket.
+        let seen = unsafe { self.seen_with(self.word(), None) };
+        match seen.find_in_slots(tag, is_it) {
             // An update is under way, and has not taken effect.
             Some((_, pair)) => Some(take(pair)),
             None => Some(take((found.key, found.value))),
         }
-    }
-
-    /// Where the entry is, in what was seen.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section in which it was seen.
-    pub unsafe fn place(
-        &self,
-        seen: &Seen<K, V>,
-        tag: u8,
-        mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(Place<K, V>, (K, V))> {
-        // SAFETY: the caller's section.
-        if let Some((slot, pair)) = unsafe { self.find_in_slots(seen.word, tag, &mut is_it) } {
-            return Some((Place::Slot(slot), pair));
-        }
-        // SAFETY: the caller's section.
-        unsafe {
-            let found = seen.spill?.find_to_change(tag, is_it)?;
-            let entry = found.node.entry();
-            Some((Place::Spilled(found), (entry.key, entry.value)))
-        }
-    }
-
-    /// All entries, in what was seen; the key of an update under way perhaps twice.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section in which it was seen.
-    pub unsafe fn entries(self, seen: Seen<K, V>) -> impl Iterator<Item = Tagged<K, V>> {
-        let word = seen.word;
-        // SAFETY: it has a tag in the word; the caller's section.
-        let in_slots = word
-            .taken()
-            .map(move |slot| unsafe { self.tagged(word, slot) });
-        // SAFETY: the caller's section.
-        in_slots.chain(unsafe { entries(seen.spill) })
-    }
-
-    /// A copy of the entry in a slot, with the tag that it has in the word.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Bucket::pair`].
-    #[inline(always)]
-    pub unsafe fn tagged(self, word: Word, slot: usize) -> Tagged<K, V> {
-        // SAFETY: the caller's promise.
-        let (key, value) = unsafe { self.pair(slot) };
-        let tag = word.tag(slot);
-        Tagged { key, value, tag }
     }
 }
 
@@ -509,7 +564,7 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
             Some(_) => self.word.spilled(),
             None => self.word,
         };
-        let behind = Behind(null_mut()).with_spill(spill.map(NewSpill::publish));
+        let behind = Behind::nothing().with_spill(spill.map(NewSpill::publish));
         self.bucket.set_behind(behind);
         self.bucket.set_word(word);
     }
@@ -518,7 +573,7 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::{epochs::Epochs, locked::Locked, spill::NewNode};
+    use crate::copy::{epochs::Epochs, spill::NewNode};
 
     /// What a bucket lies in.
     #[derive(Default)]
@@ -540,7 +595,7 @@ mod tests {
     fn with_entries(tags: &[u8]) -> Entries {
         let entries = Entries::default();
         let bucket = entries.bucket();
-        let mut locked = Locked::of(bucket, bucket.word());
+        let mut locked = bucket.lock(bucket.word()).expect("it is not locked");
         for tag in tags {
             assert!(locked.insert(*tag, (u64::from(*tag), 0)).is_some());
         }
@@ -558,7 +613,8 @@ mod tests {
 
     fn repair(bucket: Bucket<'_, u64, u64>) {
         let epochs = Epochs::<()>::new();
-        let mut locked = Locked::of(bucket, abandoned(bucket.word()));
+        bucket.set_word(abandoned(bucket.word()));
+        let mut locked = bucket.lock(bucket.word()).expect("the thread has gone");
         locked.repair(|| epochs.now().stamp());
         drop(locked);
         assert_eq!(bucket.behind().stamp(), epochs.now().stamp());
@@ -596,6 +652,6 @@ mod tests {
         let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7, |pair| pair) };
         assert_eq!(found, Some((7, 1)));
         // SAFETY: the same.
-        unsafe { spill.free() };
+        unsafe { spill.unlinked().free() };
     }
 }

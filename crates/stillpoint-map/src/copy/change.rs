@@ -1,6 +1,6 @@
 //! The methods that change a `CopyMap`, in a section.
 
-use super::{core::Changed, fast::Cut, map::PinnedCopyMap, world::In};
+use super::{core::Changed, fast::Cut, map::PinnedCopyMap};
 use crate::{outcome::Operation, store::no_room};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -36,14 +36,6 @@ where
     V: Copy + Send + 'static,
     S: BuildHasher,
 {
-    /// For a map that has a table.
-    pub(super) fn world(&self) -> In<'_, K, V> {
-        In {
-            domain: self.domain(),
-            shared: self.shared_pointer(),
-        }
-    }
-
     /// Does what `decide` says about the entry of a key. It is asked again if another thread was
     /// faster.
     fn act<Q, R>(&self, key: &Q, decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>) -> R
@@ -63,40 +55,30 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let hash_of = |key: &K| self.hash(key);
         // What was decided for a map without a table.
         let mut decided = None;
-        let shared = match self.shared() {
-            Some(shared) => shared,
+        let writer = match self.writer() {
+            Some(writer) => writer,
             None => match decide(None) {
                 Act::Leave(with) => return with,
                 act => {
                     decided = Some(act);
                     self.shared_for(0, false)
+                        .and_then(|_| self.writer())
                         .unwrap_or_else(|| no_room(self.layout_for(0)))
                 }
             },
         };
-        let (core, world) = (&shared.core, self.world());
         loop {
-            // SAFETY: inside a section of the map's domain.
-            let look = unsafe { core.look(hash, |other| key.equivalent(other)) };
+            let look = writer.look(hash, |other| key.equivalent(other));
             let act = match decided.take() {
                 Some(act) if look.pair().is_none() => act,
                 _ => decide(look.pair()),
             };
             let (changed, with) = match act {
                 Act::Leave(with) => return with,
-                Act::Put(pair, with) => {
-                    // SAFETY: inside the section of the look, for this hash.
-                    let changed = unsafe { core.put(hash, &look, pair, &world, &hash_of) };
-                    (changed, with)
-                }
-                Act::Take(with) => {
-                    // SAFETY: the same.
-                    let changed = unsafe { core.take(hash, &look, &world, &hash_of) };
-                    (changed, with)
-                }
+                Act::Put(pair, with) => (look.put(pair), with),
+                Act::Take(with) => (look.take(), with),
             };
             match changed {
                 Changed::Done => return with,
@@ -105,19 +87,14 @@ where
         }
     }
 
-    /// Inserts an entry if that asks for no more than [`Core::add`](super::core::Core::add). Else
+    /// Inserts an entry if that asks for no more than [`Writer::add`](crate::section::Writer::add). Else
     /// returns the key's hash.
     #[inline(always)]
     fn add_at_once(&self, key: K, value: V) -> Result<(), u64> {
         let hash = self.hash(&key);
-        let Some(shared) = self.shared() else {
-            return Err(hash);
-        };
-        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
-        // SAFETY: inside a section of the map's domain; the hash is the key's.
-        match unsafe { shared.core.add(hash, (key, value), &world, &hash_of) } {
-            true => Ok(()),
-            false => Err(hash),
+        match self.writer() {
+            Some(writer) if writer.add(hash, (key, value)) => Ok(()),
+            _ => Err(hash),
         }
     }
 
@@ -349,12 +326,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let core = &self.shared()?.core;
-        let hash = self.hash(key);
-        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
-        let is_it = |other: &K| key.equivalent(other);
-        // SAFETY: inside a section of the map's domain; the hash is the key's.
-        match unsafe { core.cut(hash, is_it, &world, &hash_of) } {
+        let (writer, hash) = (self.writer()?, self.hash(key));
+        match writer.cut(hash, |other| key.equivalent(other)) {
             Cut::Done(key, value) => Some((key, value)),
             Cut::NotThere => None,
             Cut::NotSoFast => self.remove_slowly(key, hash),
@@ -412,9 +385,8 @@ where
     ///
     /// A map that holds fewer entries than it did shrinks without this.
     pub fn shrink_to_fit(&self) {
-        if let Some(shared) = self.shared() {
-            // SAFETY: inside a section of the map's domain.
-            unsafe { shared.core.shrink_to_fit(&self.world()) };
+        if let Some(writer) = self.writer() {
+            writer.shrink_to_fit();
         }
     }
 }

@@ -4,12 +4,15 @@ use super::{
     bucket::{Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
     locked::Locked,
-    spill::{Found, NewNode, Spill, Tagged},
+    moving::Move,
+    spill::{NewNode, OldNode, Tagged},
     table::{InPlace, Table},
 };
 use crate::{
     core::{fence_change, is_looked_at},
-    growth::Tables,
+    growth::{self, HasTables, Helper, Moves, Tables},
+    resize::Progress,
+    section::Writer,
     word::Word,
 };
 use std::ops::Deref;
@@ -22,14 +25,10 @@ fn are_few(slots: u8) -> bool {
     without_lowest(without_lowest(slots)) == 0
 }
 
-/// A map's domain: grace periods, and where goes what is no longer used, until readers have left.
-pub trait World<K, V>: GracePeriods {
-    /// Frees a node after a grace period.
-    fn retire_spill(&self, spill: Spill<K, V>);
-    /// Frees the memory of a table after a grace period.
-    fn retire_table(&self, table: Table<'_, K, V>);
-    /// Has [`Core::drive`] called after a grace period.
-    fn drive_later(&self);
+/// What a map of copies asks of its domain, and of its hasher.
+pub trait World<K, V>: growth::World<InPlace<K, V>> + GracePeriods {
+    /// The hash of a key, by user code. The service thread never asks for it.
+    fn hash_of(self, key: &K) -> u64;
 }
 
 /// What became of a change.
@@ -41,46 +40,13 @@ pub enum Changed {
 }
 
 /// A look at what a change is about, in a section.
-pub struct Look<'t, K, V> {
-    table: Table<'t, K, V>,
+pub struct Look<'g, K, V, C, W> {
+    writer: Writer<'g, Core<K, V, C>, W>,
+    table: Table<'g, K, V>,
     index: usize,
-    seen: Seen<K, V>,
-    found: Option<(Place<K, V>, (K, V))>,
-}
-
-impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
-    /// Locks the bucket, if it has no spill, and its word is as it was seen: then so are its entries.
-    #[inline(always)]
-    fn lock_as_seen(&self) -> Option<Locked<'t, K, V>> {
-        let (word, index) = (self.seen.word, self.index);
-        let bucket = self.table.at(index);
-        let is_ours = || word != Word::EMPTY || self.table.used().claim(index);
-        (word.is_plain() && is_ours() && bucket.lock(word)).then(|| Locked::of(bucket, word))
-    }
-
-    fn place(&self) -> Option<Place<K, V>> {
-        Some(self.found?.0)
-    }
-
-    /// The entry.
-    pub fn pair(&self) -> Option<(K, V)> {
-        Some(self.found?.1)
-    }
-
-    /// Where the value is.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section of the look.
-    #[cfg(not(stillpoint_loom))]
-    pub unsafe fn value(&self) -> Option<*mut V> {
-        let (_, value) = match self.place()? {
-            Place::Slot(slot) => self.table.at(self.index).halves(slot),
-            // SAFETY: the caller's promise.
-            Place::Spilled(found) => unsafe { found.node.halves() },
-        };
-        Some(value)
-    }
+    seen: Seen<'g, K, V>,
+    found: Option<(Place<'g, K, V>, (K, V))>,
+    hash: u64,
 }
 
 /// A map without its hasher and its domain.
@@ -88,7 +54,7 @@ pub struct Core<K, V, C> {
     pub(super) tables: Tables<InPlace<K, V>>,
     pub(super) epochs: Epochs<C>,
     /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
-    pub(super) replaced: AtomicU64,
+    replaced: AtomicU64,
 }
 
 impl<K, V, C> Deref for Core<K, V, C> {
@@ -98,6 +64,10 @@ impl<K, V, C> Deref for Core<K, V, C> {
     fn deref(&self) -> &Tables<InPlace<K, V>> {
         &self.tables
     }
+}
+
+impl<K, V, C> HasTables for Core<K, V, C> {
+    type Kind = InPlace<K, V>;
 }
 
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
@@ -113,109 +83,192 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             replaced: AtomicU64::new(0),
         }
     }
+}
+
+/// The entries have no hashes with them: so a table that grows asks for those of the keys, before any lock
+/// is taken. That is user code, and left to the threads that change the map. Tables that shrink, or only
+/// leave their spills behind, need no hashes: the service thread moves them, too.
+impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Core<K, V, C> {
+    fn move_chunk(writer: Writer<'_, Self, W>, under_way: Move<'_, K, V>, _: Helper) -> Progress {
+        under_way.help(writer)
+    }
+
+    fn can_drive(under_way: Move<'_, K, V>) -> bool {
+        !under_way.grows()
+    }
+
+    /// Not while readers may hold up the memory of the last table: it counts against no budget, and one
+    /// that no slot comes free in would soon be replaced again. What is put behind buckets instead does
+    /// count.
+    fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool {
+        // Relaxed: a hint.
+        let is_past = writer
+            .epochs
+            .is_past(writer.replaced.load(Ordering::Relaxed));
+        if !is_past {
+            writer.epochs.advance(&writer.world(), true);
+        }
+        is_past
+    }
+
+    fn note_retired(&self) {
+        self.replaced
+            .store(self.epochs.now().number(), Ordering::Relaxed);
+    }
+}
+
+impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, Core<K, V, C>, W> {
+    /// The stamp of a slot that was emptied just now.
+    #[inline]
+    pub(super) fn stamp(self) -> u16 {
+        self.epochs.stamp(&self.world())
+    }
 
     /// Looks for an entry that is to be changed.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain that lasts for `'t`.
     #[inline(always)]
-    pub unsafe fn look<'t>(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Look<'t, K, V> {
-        // SAFETY: the caller's promise.
-        unsafe { self.table() }.fetch(hash);
+    pub fn look(self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Look<'g, K, V, C, W> {
+        let core = self.core();
+        core.table().fetch(hash);
         loop {
-            // SAFETY: the caller's promise.
-            let (table, index, word) = unsafe { self.table() }.home(hash);
+            let (table, index, word) = core.table().home(hash);
             let bucket = table.at(index);
-            let seen = bucket.seen(word);
-            // SAFETY: the caller's promise.
-            let found = unsafe { bucket.place(&seen, tag(hash), &mut is_it) };
+            // SAFETY: the word was loaded from it, in the section.
+            let seen = unsafe { bucket.seen(word) };
+            let found = seen.place(tag(hash), &mut is_it);
             let is_spilled = matches!(found, Some((Place::Spilled(_), _)));
             // An update that is under way, and has not taken effect, is waited for.
             if !is_spilled || seen.has_same_slots(bucket.word(), tag(hash)) {
                 return Look {
+                    writer: self,
                     table,
                     index,
                     seen,
                     found,
+                    hash,
                 };
             }
         }
     }
 
-    /// Puts an entry in, or in the place of the one that was found.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section of the look, which was for the entry's key, with this hash.
+    /// An entry has been put in, or in the place of the one that was found: which clean slots are left
+    /// (a bit for each), whether others are pending, and whether the entry is behind the bucket.
     #[inline(always)]
-    pub unsafe fn put(
-        &self,
+    pub(super) fn note_put(
+        self,
         hash: u64,
-        look: &Look<'_, K, V>,
-        pair: (K, V),
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed
-    where
-        K: Eq,
-    {
+        (table, place): (Table<'_, K, V>, Option<Place<'_, K, V>>),
+        (clean, has_pending, has_spilled): (u8, bool, bool),
+    ) {
+        if place.is_none() {
+            self.count.add(1);
+        }
+        fence_change();
+        if has_pending && are_few(clean) {
+            self.epochs.advance(&self.world(), has_spilled);
+        }
+        if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
+            table
+                .header()
+                .units
+                .extended
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        // Updates, too: entries that they have put behind buckets come back into slots by a move.
+        if (place.is_none() || has_spilled) && clean == 0 && is_looked_at(table.bits(), hash) {
+            self.consider_growing(table);
+        }
+        self.help();
+    }
+
+    /// The entry that was found has been taken out; its bucket has no other if it `is_empty`.
+    #[inline(always)]
+    pub(super) fn note_taken(self, hash: u64, table: Table<'_, K, V>, is_empty: bool) {
+        self.count.add(1_u64.wrapping_neg());
+        fence_change();
+        if is_empty && is_looked_at(table.bits(), hash) {
+            self.consider_shrinking(table);
+        }
+        self.help();
+    }
+}
+
+impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K, V, C, W> {
+    /// Locks the bucket, if it has no spill, and its word is as it was seen: then so are its entries.
+    #[inline(always)]
+    fn lock_as_seen(&self) -> Option<Locked<'g, K, V>> {
+        let (word, index) = (self.seen.word(), self.index);
+        let is_ours = || word != Word::EMPTY || self.table.used().claim(index);
+        if word.is_plain() && is_ours() {
+            self.table.at(index).lock(word)
+        } else {
+            None
+        }
+    }
+
+    fn place(&self) -> Option<Place<'g, K, V>> {
+        Some(self.found?.0)
+    }
+
+    /// The entry.
+    pub fn pair(&self) -> Option<(K, V)> {
+        Some(self.found?.1)
+    }
+
+    /// Where the value is.
+    #[cfg(not(stillpoint_loom))]
+    pub fn value(&self) -> Option<*mut V> {
+        let (_, value) = match self.place()? {
+            Place::Slot(number) => {
+                let slot = self.seen.taken().find(|slot| slot.number == number)?;
+                slot.halves()
+            }
+            Place::Spilled(found) => found.node.halves(),
+        };
+        Some(value)
+    }
+
+    /// Puts an entry in, or in the place of the one that was found. Its key has the hash of the look.
+    #[inline(always)]
+    pub fn put(&self, pair: (K, V)) -> Changed {
         // Most changes ask for no more than this. The fewer instructions they are, the more of the
         // next one's the processor begins while it waits for the bucket.
-        if let Some(mut locked) = look.lock_as_seen() {
-            let (tag, stamp) = (tag(hash), || self.epochs.stamp(world));
-            locked.clean(self.epochs.now());
-            let done = match look.found {
+        if let Some(mut locked) = self.lock_as_seen() {
+            let (tag, stamp) = (tag(self.hash), || self.writer.stamp());
+            locked.clean(self.writer.epochs.now());
+            let done = match self.found {
                 Some((Place::Slot(old), _)) => locked.update(old, tag, pair, stamp),
                 _ => locked.insert(tag, pair),
             };
             if let Some(left) = done {
                 let has_pending = locked.has_pending();
                 drop(locked);
-                // SAFETY: the caller's promise.
-                unsafe {
-                    self.note_put(
-                        hash,
-                        (look.table, look.place()),
-                        (left, has_pending, false),
-                        world,
-                        hash_of,
-                    )
-                };
+                self.note_put((left, has_pending, false));
                 return Changed::Done;
             }
         }
-        // SAFETY: the caller's promises.
-        unsafe { self.put_after_waiting(hash, look, pair, world, hash_of) }
+        self.put_after_waiting(pair)
     }
 
-    /// # Safety
-    ///
-    /// As for `put`.
+    #[inline(always)]
+    fn note_put(&self, left: (u8, bool, bool)) {
+        self.writer
+            .note_put(self.hash, (self.table, self.place()), left);
+    }
+
     #[inline(never)]
-    unsafe fn put_after_waiting(
-        &self,
-        hash: u64,
-        look: &Look<'_, K, V>,
-        pair: (K, V),
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed
-    where
-        K: Eq,
-    {
-        let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
-        let place = look.place();
+    fn put_after_waiting(&self, pair: (K, V)) -> Changed {
+        let (tag, stamp) = (tag(self.hash), || self.writer.stamp());
+        let place = self.place();
         let mut prepared = None;
         let left = loop {
-            let Some(mut locked) = table.lock_at(look.index, stamp) else {
+            let Some(mut locked) = self.table.lock_at(self.index, stamp) else {
                 return Changed::NotSame;
             };
             let is_inherited = place.is_some_and(Place::is_inherited);
-            if is_inherited || !locked.is_same(&look.seen, tag) {
+            if is_inherited || !locked.is_same(&self.seen, tag) {
                 return Changed::NotSame;
             }
-            locked.clean(self.epochs.now());
+            locked.clean(self.writer.epochs.now());
             let done = match place {
                 None => locked.insert(tag, pair),
                 Some(Place::Slot(old)) => locked.update(old, tag, pair, stamp),
@@ -233,11 +286,11 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 let left = match place {
                     None => {
                         locked.push(new, entry);
-                        [None; 2]
+                        [None, None]
                     }
                     Some(Place::Slot(old)) => {
                         locked.spill_over(old, new, entry, stamp);
-                        [None; 2]
+                        [None, None]
                     }
                     Some(Place::Spilled(old)) => {
                         locked.replace_spilled(old, Some((new, entry)), copy)
@@ -245,119 +298,54 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 };
                 let has_pending = locked.has_pending();
                 locked.unlock();
-                left.into_iter()
-                    .flatten()
-                    .for_each(|node| world.retire_spill(node));
+                self.retire(left);
                 break (0, has_pending, true);
             }
             drop(locked);
-            // SAFETY: inside the section of the look.
-            prepared = Some((NewNode::new(), unsafe { copy_for(place, true) }));
+            prepared = Some((NewNode::new(), copy_for(place, true)));
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.note_put(hash, (look.table, look.place()), left, world, hash_of) };
+        self.note_put(left);
         Changed::Done
     }
 
-    /// An entry has been put in, or in the place of the one that was found: which clean slots are left
-    /// (a bit for each), whether others are pending, and whether the entry is behind the bucket.
-    ///
-    /// # Safety
-    ///
-    /// As for `put`.
-    #[inline(always)]
-    pub(super) unsafe fn note_put(
-        &self,
-        hash: u64,
-        (table, place): (Table<'_, K, V>, Option<Place<K, V>>),
-        (clean, has_pending, has_spilled): (u8, bool, bool),
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) where
-        K: Eq,
-    {
-        if place.is_none() {
-            self.count.add(1);
-        }
-        fence_change();
-        if has_pending && are_few(clean) {
-            self.epochs.advance(world, has_spilled);
-        }
-        if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
-            table
-                .header()
-                .units
-                .extended
-                .fetch_add(1, Ordering::Relaxed);
-        }
-        // Updates, too: entries that they have put behind buckets come back into slots by a move.
-        if (place.is_none() || has_spilled) && clean == 0 && is_looked_at(table.bits(), hash) {
-            self.consider_growing(table, world);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.help(world, hash_of) };
+    fn retire(&self, left: [Option<OldNode<K, V>>; 2]) {
+        left.into_iter()
+            .flatten()
+            .for_each(|node| self.writer.world().retire(node));
     }
 
     /// Takes the entry out that was found.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section of the look, with this hash.
     #[inline(always)]
-    pub unsafe fn take(
-        &self,
-        hash: u64,
-        look: &Look<'_, K, V>,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed
-    where
-        K: Eq,
-    {
-        if let Some((Place::Slot(slot), _)) = look.found
-            && let Some(mut locked) = look.lock_as_seen()
+    pub fn take(&self) -> Changed {
+        if let Some((Place::Slot(slot), _)) = self.found
+            && let Some(mut locked) = self.lock_as_seen()
         {
-            locked.clean(self.epochs.now());
-            locked.empty(slot, || self.epochs.stamp(world));
+            locked.clean(self.writer.epochs.now());
+            locked.empty(slot, || self.writer.stamp());
             let is_empty = locked.is_empty();
             drop(locked);
-            // SAFETY: the caller's promise.
-            unsafe { self.note_taken(hash, look.table, is_empty, world, hash_of) };
+            self.writer.note_taken(self.hash, self.table, is_empty);
             return Changed::Done;
         }
-        // SAFETY: the caller's promises.
-        unsafe { self.take_after_waiting(hash, look, world, hash_of) }
+        self.take_after_waiting()
     }
 
-    /// # Safety
-    ///
-    /// As for `take`.
     #[inline(never)]
-    unsafe fn take_after_waiting(
-        &self,
-        hash: u64,
-        look: &Look<'_, K, V>,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed
-    where
-        K: Eq,
-    {
-        let (table, stamp) = (look.table, || self.epochs.stamp(world));
-        let Some((place, _)) = look.found else {
+    fn take_after_waiting(&self) -> Changed {
+        let stamp = || self.writer.stamp();
+        let Some((place, _)) = self.found else {
             return Changed::NotSame;
         };
-        // SAFETY: inside the section of the look.
-        let copy = unsafe { copy_for(Some(place), false) };
-        let Some(mut locked) = table.lock_at(look.index, stamp) else {
+        let copy = copy_for(Some(place), false);
+        let Some(mut locked) = self.table.lock_at(self.index, stamp) else {
             return Changed::NotSame;
         };
-        if place.is_inherited() || !locked.is_same(&look.seen, tag(hash)) {
+        if place.is_inherited() || !locked.is_same(&self.seen, tag(self.hash)) {
             return Changed::NotSame;
         }
         let is_empty = match place {
             Place::Slot(slot) => {
-                locked.clean(self.epochs.now());
+                locked.clean(self.writer.epochs.now());
                 locked.empty(slot, stamp);
                 let is_empty = locked.is_empty();
                 drop(locked);
@@ -365,57 +353,23 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
             Place::Spilled(old) => {
                 let left = locked.replace_spilled(old, None, copy);
-                let is_empty = locked.is_empty() && locked.seen().spill.is_none();
+                let is_empty = locked.is_empty() && locked.seen().spill().is_none();
                 locked.unlock();
-                left.into_iter()
-                    .flatten()
-                    .for_each(|node| world.retire_spill(node));
+                self.retire(left);
                 is_empty
             }
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.note_taken(hash, look.table, is_empty, world, hash_of) };
+        self.writer.note_taken(self.hash, self.table, is_empty);
         Changed::Done
-    }
-
-    /// The entry that was found has been taken out; its bucket has no other if it `is_empty`.
-    ///
-    /// # Safety
-    ///
-    /// As for `take`.
-    #[inline(always)]
-    pub(super) unsafe fn note_taken(
-        &self,
-        hash: u64,
-        table: Table<'_, K, V>,
-        is_empty: bool,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) where
-        K: Eq,
-    {
-        self.count.add(1_u64.wrapping_neg());
-        fence_change();
-        if is_empty && is_looked_at(table.bits(), hash) {
-            self.consider_shrinking(table);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.help(world, hash_of) };
     }
 }
 
 /// A node for the copy that a change of this place needs, allocated before the lock is taken.
-///
-/// # Safety
-///
-/// Inside the section in which the place was found.
-unsafe fn copy_for<K: Copy, V: Copy>(
-    place: Option<Place<K, V>>,
+fn copy_for<K: Copy, V: Copy>(
+    place: Option<Place<'_, K, V>>,
     is_replaced: bool,
 ) -> Option<NewNode<K, V>> {
-    // SAFETY: the caller's promise.
-    let needs_copy = |found: Found<K, V>| unsafe { found.needs_copy(is_replaced) };
-    let is_needed = matches!(place, Some(Place::Spilled(found)) if needs_copy(found));
+    let is_needed = matches!(place, Some(Place::Spilled(found)) if found.needs_copy(is_replaced));
     is_needed.then(NewNode::new)
 }
 
@@ -423,37 +377,33 @@ unsafe fn copy_for<K: Copy, V: Copy>(
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::growth::tests::Alone;
+    use crate::copy::tests::Alone;
 
     /// User code runs between a look and a change, and may fork: in the child the list may lack the node
     /// that was found, or the one before it.
     #[test]
     fn a_list_is_looked_at_again_in_the_child_of_a_fork() {
-        let (world, hash_of) = (Alone::default(), |_: &u64| 0);
-        let core = Core::<u64, u64, ()>::new(0, false).expect("memory");
-        // SAFETY: there are no readers.
-        unsafe {
-            let look = |key: u64| core.look(0, move |other| *other == key);
-            for key in 0..9 {
-                core.put(0, &look(key), (key, key), &world, &hash_of);
-            }
-            let found = (0..9).map(look).find(|look| {
-                look.found
-                    .is_some_and(|(place, _)| matches!(place, Place::Spilled(_)))
-            });
-            let mut look = found.expect("there are more than slots");
-            let Some((Place::Spilled(found), pair)) = &mut look.found else {
-                unreachable!("it was found there");
-            };
-            let (pair, process) = (*pair, found.process);
-            found.process += 1;
-            assert_eq!(core.take(0, &look, &world, &hash_of), Changed::NotSame);
-            assert_eq!(core.put(0, &look, pair, &world, &hash_of), Changed::NotSame);
-            let Some((Place::Spilled(found), _)) = &mut look.found else {
-                unreachable!("it was found there");
-            };
-            found.process = process;
-            assert_eq!(core.take(0, &look, &world, &hash_of), Changed::Done);
+        let map = Alone::new(0, false, |_| 0);
+        let look = |key: u64| map.writer().look(0, move |other| *other == key);
+        for key in 0..9 {
+            look(key).put((key, key));
         }
+        let found = (0..9).map(look).find(|look| {
+            look.found
+                .is_some_and(|(place, _)| matches!(place, Place::Spilled(_)))
+        });
+        let mut look = found.expect("there are more than slots");
+        let Some((Place::Spilled(found), pair)) = &mut look.found else {
+            unreachable!("it was found there");
+        };
+        let (pair, process) = (*pair, found.process);
+        found.process += 1;
+        assert_eq!(look.take(), Changed::NotSame);
+        assert_eq!(look.put(pair), Changed::NotSame);
+        let Some((Place::Spilled(found), _)) = &mut look.found else {
+            unreachable!("it was found there");
+        };
+        found.process = process;
+        assert_eq!(look.take(), Changed::Done);
     }
 }

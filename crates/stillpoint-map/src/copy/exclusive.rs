@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     iter::Values,
+    section::{Live, Pinned},
     table::{FEWEST_BITS, Kind},
 };
 use equivalent::Equivalent;
@@ -88,15 +89,11 @@ where
             fence(Ordering::Acquire);
             return;
         }
-        let core = &shared.core;
-        let _excluded = core.driving.exclude();
-        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
+        let _excluded = shared.core.driving.exclude();
         // A callback that comes then finds nothing to move. Tables that grow are moved by changes alone.
-        // SAFETY: inside a section of the map's domain.
-        unsafe {
-            while core.can_drive() {
-                core.help(&world, &hash_of);
-            }
+        let Some(writer) = self.writer() else { return };
+        while writer.to_drive().is_some() {
+            writer.help();
         }
     }
 
@@ -106,11 +103,10 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         self.settle();
-        let core = &self.shared()?.core;
-        // SAFETY: inside a section of the map's domain.
-        let look = unsafe { core.look(self.hash(key), |other| key.equivalent(other)) };
-        // SAFETY: the same.
-        NonNull::new(unsafe { look.value() }?)
+        let look = self
+            .writer()?
+            .look(self.hash(key), |other| key.equivalent(other));
+        NonNull::new(look.value()?)
     }
 }
 
@@ -151,10 +147,13 @@ where
     /// ```
     pub fn iter_mut(&mut self) -> CopyIterMut<'_, K, V, S> {
         self.pin().settle();
+        // SAFETY: alone with the map, which is borrowed mutably and settled.
+        let core = self
+            .shared()
+            .map(|shared| unsafe { Pinned::of(&shared.core) });
         CopyIterMut {
             map: self,
-            // SAFETY: alone with the map, which is borrowed mutably and settled.
-            walk: unsafe { Walk::from(self.core().map(NonNull::from), Some(0)) },
+            walk: Walk::from(core.map(Live::from), Some(0)),
             entries: PhantomData,
         }
     }
@@ -205,7 +204,7 @@ where
     /// ```
     pub fn drain(&mut self) -> CopyIntoIter<K, V> {
         let entries: Vec<_> = self.pin().iter().collect();
-        let floor = self.core().map(|core| core.floor.state().bits());
+        let floor = self.shared().map(|shared| shared.core.floor.state().bits());
         self.end();
         if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {
             // Without memory the first insert tries again.

@@ -1,14 +1,13 @@
 //! Inserts and removals that ask for no more than a bucket with nothing behind it. Most do, and the
 //! fewer instructions they are, the more of the next one's the processor begins while it waits for the
-//! bucket. What is not done here is left to [`Core::look`] and what follows it.
+//! bucket. What is not done here is left to [`Writer::look`] and what follows it.
 
 use super::{
     bucket::{Bucket, tag},
     core::{Core, World},
-    locked::Locked,
     table::Table,
 };
-use crate::word::Word;
+use crate::{section::Writer, word::Word};
 
 /// What became of a removal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,16 +20,11 @@ pub enum Cut<K, V> {
     NotSoFast,
 }
 
-impl<K: Copy + Eq, V: Copy, C: Copy> Core<K, V, C> {
+impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, Core<K, V, C>, W> {
     /// The bucket of a hash in the current table, its number, and its word.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain that lasts for `'t`.
     #[inline(always)]
-    unsafe fn bucket_of<'t>(&self, hash: u64) -> (Table<'t, K, V>, usize, Bucket<'t, K, V>, Word) {
-        // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
+    fn bucket_of(self, hash: u64) -> (Table<'g, K, V>, usize, Bucket<'g, K, V>, Word) {
+        let table = self.core().table();
         table.fetch(hash);
         let index = table.index(hash);
         let bucket = table.at(index);
@@ -38,81 +32,51 @@ impl<K: Copy + Eq, V: Copy, C: Copy> Core<K, V, C> {
     }
 
     /// Puts an entry in, unless its bucket has one with its tag or asks for more. Returns whether it
-    /// has.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; the hash is the entry's.
+    /// has. The hash is that of its key.
     #[inline(always)]
-    pub unsafe fn add(
-        &self,
-        hash: u64,
-        pair: (K, V),
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> bool {
-        // SAFETY: the caller's promise.
-        let (table, index, bucket, word) = unsafe { self.bucket_of(hash) };
+    pub fn add(self, hash: u64, pair: (K, V)) -> bool {
+        let (table, index, bucket, word) = self.bucket_of(hash);
         let tag = tag(hash);
         let is_ours = || word != Word::EMPTY || table.used().claim(index);
         // Without the tag there is no entry with this key: and so it stays under the lock, which is
         // taken with this word.
         let may_be_new = word.is_plain() && word.with_tag(tag).is_empty();
-        if !(may_be_new && is_ours() && bucket.lock(word)) {
+        if !(may_be_new && is_ours()) {
             return false;
         }
-        let mut locked = Locked::of(bucket, word);
+        let Some(mut locked) = bucket.lock(word) else {
+            return false;
+        };
         locked.clean(self.epochs.now());
         let Some(left) = locked.insert(tag, pair) else {
             return false;
         };
         let has_pending = locked.has_pending();
         drop(locked);
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.note_put(
-                hash,
-                (table, None),
-                (left, has_pending, false),
-                world,
-                hash_of,
-            )
-        };
+        self.note_put(hash, (table, None), (left, has_pending, false));
         true
     }
 
-    /// Takes the entry out that `is_it` accepts.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; the hash is that of the entry's key.
+    /// Takes the entry out that `is_it` accepts, of those with this hash.
     #[inline(always)]
-    pub unsafe fn cut(
-        &self,
-        hash: u64,
-        is_it: impl FnMut(&K) -> bool,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Cut<K, V> {
-        // SAFETY: the caller's promise.
-        let (table, _, bucket, word) = unsafe { self.bucket_of(hash) };
+    pub fn cut(self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Cut<K, V> {
+        let (table, _, bucket, word) = self.bucket_of(hash);
         if !word.is_plain() || word == Word::EMPTY && table.next().is_some() {
             return Cut::NotSoFast;
         }
-        // SAFETY: the word was loaded in the caller's section.
-        let Some((slot, pair)) = (unsafe { bucket.find_in_slots(word, tag(hash), is_it) }) else {
+        // SAFETY: the word was loaded from it, in the section.
+        let seen = unsafe { bucket.seen_with(word, None) };
+        let Some((slot, pair)) = seen.find_in_slots(tag(hash), is_it) else {
             return Cut::NotThere;
         };
-        if !bucket.lock(word) {
+        let Some(mut locked) = bucket.lock(word) else {
             return Cut::NotSoFast;
-        }
-        let mut locked = Locked::of(bucket, word);
+        };
         locked.clean(self.epochs.now());
-        locked.empty(slot, || self.epochs.stamp(world));
+        locked.empty(slot, || self.stamp());
         let is_empty = locked.is_empty();
         drop(locked);
-        // SAFETY: the caller's promise.
-        unsafe { self.note_taken(hash, table, is_empty, world, hash_of) };
+        self.note_taken(hash, table, is_empty);
         Cut::Done(pair.0, pair.1)
     }
 }

@@ -1,16 +1,14 @@
 //! Iterators over a map's entries, which are copies of them.
 
 use super::{
-    core::Core,
     map::{CopyMap, PinnedCopyMap},
     walk::Walk,
 };
-use crate::iter::Left;
+use crate::{iter::Left, section::Live};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
     iter::FusedIterator,
-    ptr::NonNull,
     vec,
 };
 use stillpoint::Cookie;
@@ -25,11 +23,9 @@ pub struct CopyIter<'g, K, V, S> {
 impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyIter<'g, K, V, S> {
     /// From a position.
     pub(super) fn from(map: &'g PinnedCopyMap<K, V, S>, position: Option<u64>) -> Self {
-        let core: Option<NonNull<Core<K, V, Cookie>>> = map.core().map(NonNull::from);
         Self {
             map,
-            // SAFETY: the map is there for as long as `'g`, inside a section of its domain.
-            walk: unsafe { Walk::from(core, position) },
+            walk: Walk::from(map.core().map(Live::from), position),
         }
     }
 

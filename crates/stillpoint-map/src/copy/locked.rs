@@ -7,7 +7,7 @@
 use super::{
     bucket::{ALL, Behind, Bucket, Seen},
     epochs::Moment,
-    spill::{Found, NewNode, Spill, Tagged},
+    spill::{Found, NewNode, OldNode, Spill, Tagged},
 };
 use crate::word::{SLOTS, Word};
 use std::mem::ManuallyDrop;
@@ -17,31 +17,31 @@ pub struct Locked<'t, K, V> {
     bucket: Bucket<'t, K, V>,
     /// What the word will be.
     word: Word,
-    behind: Behind<K, V>,
+    behind: Behind<'t, K, V>,
+}
+
+impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
+    /// Locks it, unless its word has changed.
+    #[inline(always)]
+    pub fn lock(self, word: Word) -> Option<Locked<'t, K, V>> {
+        self.lock_word(word).then(|| Locked {
+            bucket: self,
+            word: word.unlocked(),
+            behind: self.behind(),
+        })
+    }
 }
 
 impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
-    /// The lock has just been taken, with the word as it was before.
-    #[inline]
-    pub fn of(bucket: Bucket<'t, K, V>, word: Word) -> Self {
-        Self {
-            bucket,
-            word: word.unlocked(),
-            behind: bucket.behind(),
-        }
-    }
-
     /// What is in it.
-    pub fn seen(&self) -> Seen<K, V> {
-        Seen {
-            word: self.word,
-            spill: self.behind.spill(),
-        }
+    pub fn seen(&self) -> Seen<'t, K, V> {
+        // SAFETY: this has the lock.
+        unsafe { self.bucket.seen_with(self.word, self.behind.spill()) }
     }
 
     /// Returns whether what was seen is still so, as far as entries with this tag go.
     #[inline]
-    pub fn is_same(&self, seen: &Seen<K, V>, tag: u8) -> bool {
+    pub fn is_same(&self, seen: &Seen<'t, K, V>, tag: u8) -> bool {
         self.seen().is_same(seen, tag)
     }
 
@@ -50,7 +50,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         self.word.is_empty()
     }
 
-    fn set_behind(&mut self, behind: Behind<K, V>) {
+    fn set_behind(&mut self, behind: Behind<'t, K, V>) {
         self.behind = behind;
         self.bucket.set_behind(behind);
     }
@@ -110,7 +110,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Makes the spill begin with that node.
-    fn set_spill(&mut self, first: Option<Spill<K, V>>) {
+    fn set_spill(&mut self, first: Option<Spill<'t, K, V>>) {
         self.set_behind(self.behind.with_spill(first));
         if first.is_some() {
             self.word = self.word.spilled();
@@ -143,17 +143,13 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// ([`Found::needs_copy`]). Returns the nodes that have left, which the caller retires.
     pub fn replace_spilled(
         &mut self,
-        Found { node, before, .. }: Found<K, V>,
+        Found { node, before, .. }: Found<'t, K, V>,
         new: Option<(NewNode<K, V>, Tagged<K, V>)>,
         copy: Option<NewNode<K, V>>,
-    ) -> [Option<Spill<K, V>>; 2] {
-        let copy_of = |node: Spill<K, V>, next| {
-            // SAFETY: nodes leave the spill under the lock, and are freed after that.
-            let entry = unsafe { node.entry() };
-            copy.expect("it is needed").fill(entry, next)
-        };
-        // SAFETY: the same.
-        let behind = unsafe { node.next() };
+    ) -> [Option<OldNode<K, V>>; 2] {
+        let copy_of =
+            |node: Spill<'t, K, V>, next| copy.expect("it is needed").fill(node.entry(), next);
+        let behind = node.next();
         let is_replaced = new.is_some();
         let rest = match new {
             Some((new, entry)) => Some(new.fill(entry, behind)),
@@ -164,22 +160,19 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
                 (Some(copy_of(first, rest)), Some(first))
             }
             (Some(before), Some(first)) => {
-                // SAFETY: the same, and this has the lock.
-                let second = unsafe {
-                    before.set_next(rest);
-                    first.next()
-                };
-                (Some(copy_of(first, second)), Some(first))
+                // SAFETY: this has the lock.
+                unsafe { before.set_next(rest) };
+                (Some(copy_of(first, first.next())), Some(first))
             }
             _ if is_replaced => (rest, None),
             _ => {
-                // SAFETY: the same.
-                let copied = rest.map(|second| copy_of(second, unsafe { second.next() }));
+                let copied = rest.map(|second| copy_of(second, second.next()));
                 (copied, rest)
             }
         };
         self.set_spill(first);
-        [Some(node), left]
+        // SAFETY: the list begins with another node, and they are not in it any more.
+        [Some(node), left].map(|left| left.map(|node| unsafe { node.unlinked() }))
     }
 
     /// The bucket is in the next table, and stays as it is.
@@ -224,7 +217,7 @@ mod tests {
     use super::*;
     use crate::copy::{
         bucket::{Head, Pairs},
-        spill::{STEPS, entries},
+        spill::STEPS,
     };
 
     const NODES: u64 = 100;
@@ -234,9 +227,9 @@ mod tests {
         Tagged { key, value, tag }
     }
 
-    fn keys(first: Option<Spill<u64, u64>>) -> Vec<u64> {
-        // SAFETY: no other thread has it.
-        let mut keys: Vec<_> = unsafe { entries(first) }.map(|entry| entry.key).collect();
+    fn keys(first: Option<Spill<'_, u64, u64>>) -> Vec<u64> {
+        let nodes = first.into_iter().flat_map(Spill::nodes);
+        let mut keys: Vec<_> = nodes.map(|node| node.entry().key).collect();
         keys.sort_unstable();
         keys
     }
@@ -252,9 +245,9 @@ mod tests {
         {
             let (head, pairs) = (Head::default(), Pairs::default());
             let bucket = Bucket::of(&head, &pairs);
-            let mut locked = Locked::of(bucket, bucket.word());
+            let mut locked = bucket.lock(bucket.word()).expect("it is not locked");
             (0..nodes).for_each(|key| locked.push(NewNode::new(), tagged(key)));
-            let first = locked.seen().spill.expect("it has nodes");
+            let first = locked.seen().spill().expect("it has nodes");
             // SAFETY: no other thread has the list, and what has left it is freed once.
             unsafe {
                 let found = first.find_to_change(7, |other| *other == key);
@@ -267,14 +260,14 @@ mod tests {
                 assert!(steps <= 2, "{steps} steps for {key} of {nodes}");
                 let is_left = |other: &u64| is_replaced || *other != key;
                 let expected: Vec<_> = (0..nodes).filter(is_left).collect();
-                let first = locked.seen().spill;
+                let first = locked.seen().spill();
                 assert_eq!(keys(first), expected, "{key} of {nodes}");
-                assert_ne!(first, Some(found.node));
+                assert!(first != Some(found.node));
                 for node in left.into_iter().flatten() {
                     node.free();
                 }
-                for node in first.into_iter().flat_map(|first| first.nodes()) {
-                    node.free();
+                for node in first.into_iter().flat_map(Spill::nodes) {
+                    node.unlinked().free();
                 }
             }
         }

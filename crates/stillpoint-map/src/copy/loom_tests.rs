@@ -14,18 +14,23 @@ mod slots;
 mod spilled_moves;
 
 use super::{
-    core::{Changed, Core, World},
+    core::{Changed, Core, Look, World},
     epochs,
     fast::Cut,
     moving::Move,
-    spill::Spill,
+    spill::OldNode,
     table::{InPlace, Table},
     walk::Walk,
 };
-use crate::{growth::Tables, resize::Progress, word::SLOTS};
+use crate::{
+    growth::{self, Tables},
+    resize::Progress,
+    section::{Pinned, Writer},
+    table::OldTable,
+    word::SLOTS,
+};
 use std::{
     mem,
-    ptr::NonNull,
     sync::{
         Mutex as StdMutex,
         atomic::{AtomicBool, Ordering},
@@ -90,43 +95,32 @@ struct Map<P: Policy> {
     is_asked_for: AtomicBool,
 }
 
-#[derive(Clone, Copy)]
 enum Retired {
-    Spill(Spill<u64, u64>),
-    Table(Table<'static, u64, u64>),
+    Spill(OldNode<u64, u64>),
+    Table(OldTable<InPlace<u64, u64>>),
 }
-// SAFETY: an address.
-unsafe impl Send for Retired {}
 
 impl Retired {
     /// What a free is to a model: a write, which no reader may be at. The memory stays.
-    ///
-    /// # Safety
-    ///
-    /// A grace period has ended since it was retired, or the model is to fail.
-    unsafe fn overwrite(self) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::Spill(spill) => spill.end(),
-                Self::Table(table) => {
-                    for bucket in (0..table.buckets()).map(|index| table.at(index)) {
-                        (0..SLOTS).for_each(|slot| bucket.write(slot, (0, 0)));
-                    }
+    fn overwrite(&self) {
+        match self {
+            Self::Spill(node) => node.overwrite(),
+            Self::Table(old) => {
+                let table = old.table();
+                for bucket in (0..table.buckets()).map(|index| table.at(index)) {
+                    // SAFETY: a grace period has ended since it was retired, or the model is to fail.
+                    (0..SLOTS).for_each(|slot| unsafe { bucket.write(slot, (0, 0)) });
                 }
             }
         }
     }
 
-    /// # Safety
-    ///
-    /// The model's threads have ended.
-    unsafe fn free(self) {
-        // SAFETY: the caller's promise.
+    fn free(self) {
+        // SAFETY: the model's threads have ended.
         unsafe {
             match self {
-                Self::Spill(spill) => spill.free(),
-                Self::Table(table) => table.free_memory(),
+                Self::Spill(node) => node.free(),
+                Self::Table(old) => old.free(),
             }
         }
     }
@@ -135,7 +129,7 @@ impl Retired {
 /// The number of the threads that change maps, to grace periods; that of readers is 1.
 const WRITER: u64 = 2;
 
-impl<P: Leaves> epochs::GracePeriods for Map<P> {
+impl<P: Leaves> epochs::GracePeriods for &Map<P> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {
@@ -155,19 +149,23 @@ impl<P: Leaves> epochs::GracePeriods for Map<P> {
     const FENCES_OPENING: bool = P::FENCES_OPENING;
 }
 
-impl<P: Leaves> World<u64, u64> for Map<P> {
-    fn retire_spill(&self, spill: Spill<u64, u64>) {
-        self.retired.lock().unwrap().push(Retired::Spill(spill));
+impl<P: Leaves> growth::World<InPlace<u64, u64>> for &Map<P> {
+    fn retire(self, old: OldNode<u64, u64>) {
+        self.retired.lock().unwrap().push(Retired::Spill(old));
     }
 
-    fn retire_table(&self, table: Table<'_, u64, u64>) {
-        // SAFETY: used once more, when the model's threads have ended.
-        let table = unsafe { table.forget_lifetime() };
-        self.retired.lock().unwrap().push(Retired::Table(table));
+    fn retire_table(self, old: OldTable<InPlace<u64, u64>>) {
+        self.retired.lock().unwrap().push(Retired::Table(old));
     }
 
-    fn drive_later(&self) {
+    fn drive_later(self) {
         self.is_asked_for.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<P: Leaves> World<u64, u64> for &Map<P> {
+    fn hash_of(self, key: &u64) -> u64 {
+        hash_of(key)
     }
 }
 
@@ -201,31 +199,32 @@ impl<P: Leaves> Map<P> {
         })
     }
 
+    fn writer(&self) -> Writer<'_, Core<u64, u64, Cookie>, &Self> {
+        // SAFETY: the model frees nothing before its end.
+        unsafe { Writer::of(Pinned::of(&self.core), self) }
+    }
+
+    fn table(&self) -> Table<'_, u64, u64> {
+        self.writer().core().table()
+    }
+
+    fn look(&self, key: u64) -> Look<'_, u64, u64, Cookie, &Self> {
+        self.writer().look(hash_of(&key), |other| *other == key)
+    }
+
     /// Inserts an entry, or updates it.
     fn put(&self, key: u64, value: u64) {
-        // SAFETY: the model frees nothing before its end.
-        let added = unsafe { self.core.add(hash_of(&key), (key, value), self, &hash_of) };
-        if !added {
+        if !self.writer().add(hash_of(&key), (key, value)) {
             self.put_by_look(key, value);
         }
     }
 
     fn put_by_look(&self, key: u64, value: u64) {
-        let changed = || {
-            // SAFETY: the model frees nothing before its end.
-            unsafe {
-                let hash = hash_of(&key);
-                let look = self.core.look(hash, |other| *other == key);
-                self.core.put(hash, &look, (key, value), self, &hash_of)
-            }
-        };
-        while changed() != Changed::Done {}
+        while self.look(key).put((key, value)) != Changed::Done {}
     }
 
     fn remove(&self, key: u64) {
-        let is_it = |other: &u64| *other == key;
-        // SAFETY: as in `put`.
-        let cut = unsafe { self.core.cut(hash_of(&key), is_it, self, &hash_of) };
+        let cut = self.writer().cut(hash_of(&key), |other| *other == key);
         if cut == Cut::NotSoFast {
             self.remove_by_look(key);
         }
@@ -233,62 +232,52 @@ impl<P: Leaves> Map<P> {
 
     fn remove_by_look(&self, key: u64) {
         let changed = || {
-            // SAFETY: as in `put`.
-            unsafe {
-                let hash = hash_of(&key);
-                let look = self.core.look(hash, |other| *other == key);
-                match look.pair() {
-                    Some(_) => self.core.take(hash, &look, self, &hash_of),
-                    None => Changed::Done,
-                }
+            let look = self.look(key);
+            match look.pair() {
+                Some(_) => look.take(),
+                None => Changed::Done,
             }
         };
         while changed() != Changed::Done {}
     }
 
     fn get(&self, key: u64) -> Option<u64> {
-        // SAFETY: the model frees nothing before its end.
-        self.get_in(unsafe { self.core.table() }, key)
+        self.get_in(self.table(), key)
     }
 
     fn get_in(&self, table: Table<'_, u64, u64>, key: u64) -> Option<u64> {
-        // SAFETY: as in `put`. Whether a slot is written meanwhile is what loom checks.
-        unsafe { table.find(hash_of(&key), |other| *other == key, |(_, value)| value) }
+        // Whether a slot is written meanwhile is what loom checks.
+        table.find(hash_of(&key), |other| *other == key, |(_, value)| value)
     }
 
     /// Closes an epoch, if the one before is over.
     fn advance(&self) {
-        self.core.epochs.advance(self, false);
+        self.core.epochs.advance(&self, false);
     }
 
     /// Overwrites what was retired, if no section is open that may have found it.
     fn end_retired(&self) {
         let retired = mem::take(&mut *self.retired.lock().unwrap());
         if self.periods.try_complete(self.periods.get_state(), WRITER) {
-            // SAFETY: a grace period has ended, if those are sound.
-            retired.iter().for_each(|old| unsafe { old.overwrite() });
+            retired.iter().for_each(Retired::overwrite);
         }
         self.retired.lock().unwrap().extend(retired);
     }
 
     /// The table, for a move to another one of so many bits.
     fn start_move(&self, bits: u32) -> Move<'_, u64, u64> {
-        // SAFETY: the model keeps it.
-        let from = unsafe { self.core.table() };
+        let from = self.table();
         assert!(from.set_next(Table::new(bits).unwrap()));
         Move::of(from).unwrap()
     }
 
     fn move_all(&self, to_move: Move<'_, u64, u64>) {
-        // SAFETY: as in `put`.
-        let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs.stamp(self)) };
-        while help() == Progress::Moved {}
+        while to_move.help(self.writer()) == Progress::Moved {}
     }
 
     /// Moves a unit as changes do.
     fn help(&self) -> Progress {
-        // SAFETY: as in `put`.
-        unsafe { self.core.help(self, &hash_of) }
+        self.writer().help()
     }
 
     /// Moves units as changes do, until there are none to take.
@@ -298,14 +287,12 @@ impl<P: Leaves> Map<P> {
 
     /// The move that is under way.
     fn under_way(&self) -> Move<'_, u64, u64> {
-        // SAFETY: the model keeps the table.
-        Move::of(unsafe { self.core.table() }).unwrap()
+        Move::of(self.table()).unwrap()
     }
 
     /// Each of these keys is visited once by a walk that goes like that.
     fn assert_visits_once(&self, keys: &[u64], by: By) {
-        // SAFETY: as in `put`.
-        let mut walk = unsafe { Walk::from(Some(NonNull::from(&self.core)), Some(0)) };
+        let mut walk = Walk::from(Some(self.writer().core().into()), Some(0));
         let mut visited = Vec::new();
         match by {
             By::Fold => walk.fold((), &hash_of, |(), (key, _)| visited.push(key)),
@@ -324,10 +311,8 @@ impl<P: Leaves> Map<P> {
 
 impl<P: Policy> Drop for Map<P> {
     fn drop(&mut self) {
-        for retired in self.retired.get_mut().unwrap().drain(..) {
-            // SAFETY: the model's threads have ended.
-            unsafe { retired.free() };
-        }
+        let retired = self.retired.get_mut().unwrap().drain(..);
+        retired.for_each(Retired::free);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
     pinned::pinned,
+    section::{Pinned, Writer},
     store::no_room,
     table::Kind,
 };
@@ -260,16 +261,11 @@ impl<K, V, S> CopyMap<K, V, S> {
         unsafe { self.shared_pointer().as_ref() }
     }
 
-    #[inline(always)]
-    pub(super) fn core(&self) -> Option<&Core<K, V, Cookie>> {
-        Some(&self.shared()?.core)
-    }
-
     /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
     /// some of the changes under way.
     #[inline]
     pub fn len(&self) -> usize {
-        self.core().map_or(0, |core| core.count.get())
+        self.shared().map_or(0, |shared| shared.core.count.get())
     }
 
     /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
@@ -396,8 +392,20 @@ pinned! {
 impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     /// Returns how many entries the map may have before its table grows.
     pub fn capacity(&self) -> usize {
-        // SAFETY: inside a section of the map's domain.
-        self.core().map_or(0, |core| unsafe { core.capacity() })
+        self.core().map_or(0, |core| core.capacity())
+    }
+
+    #[inline(always)]
+    pub(super) fn core(&self) -> Option<&Pinned<Core<K, V, Cookie>>> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        Some(unsafe { Pinned::of(&self.shared()?.core) })
+    }
+
+    /// The core for changes; `None` if there is no table.
+    #[inline(always)]
+    pub(super) fn writer(&self) -> Option<Writer<'_, Core<K, V, Cookie>, &Self>> {
+        // SAFETY: the domain is the map's.
+        Some(unsafe { Writer::of(self.core()?, self) })
     }
 
     /// Makes the table large enough for `additional` more entries, and keeps it so, as
@@ -434,8 +442,7 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     /// ```
     pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
         let shared = self.shared_for(additional, true);
-        // SAFETY: inside a section of the map's domain.
-        match shared.map(|shared| unsafe { shared.core.reserve(additional) }) {
+        match shared.and_then(|_| Some(self.core()?.make_room(additional))) {
             Some(true) => Ok(()),
             _ => Err(TryReserveError { additional }),
         }
@@ -451,8 +458,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     {
         let core = self.core()?;
         let hash = self.hash(key);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { core.table().find(hash, |other| key.equivalent(other), take) }
+        core.table().find(hash, |other| key.equivalent(other), take)
     }
 
     /// Returns a copy of the value of a key. The key may be anything that hashes and compares like

@@ -2,8 +2,8 @@
 //!
 //! The machine: `spill` (entries that have no slot), `epochs` (when a slot may be written again),
 //! `bucket`, `locked` (changes of one), `table`, `moving` (one table to another), `core` (a map without
-//! its hasher and its domain) with `fast` (changes of one bucket) and `growth`, and `walk` (all of its
-//! entries). The interface: `map` with `change`, `exclusive` and `traits`, `world` (its domain, and the callback on
+//! its hasher and its domain) with `fast` (changes of one bucket), and `walk` (all of its entries). The
+//! interface: `map` with `change`, `exclusive` and `traits`, `world` (its domain, and the callback on
 //! the service thread) and `iter`. `torture` is for the torture program. What does not depend
 //! on where entries lie comes from the parent.
 
@@ -15,7 +15,6 @@ mod epochs;
 #[cfg(not(stillpoint_loom))]
 mod exclusive;
 mod fast;
-mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
 mod locked;

@@ -10,7 +10,7 @@
 //! A change behind the first node is visible before the new first node is. A fork may remove the thread in
 //! between: so a node that was found before a fork is searched for again in the child ([`Found`]).
 
-use crate::slot::fits;
+use crate::{growth::Old, section::Live, slot::fits};
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
     iter,
@@ -37,25 +37,24 @@ pub struct Node<K, V> {
     entry: UnsafeCell<Tagged<K, V>>,
 }
 
-/// A node, and the list that begins with it.
-#[derive(Debug)]
-pub struct Spill<K, V>(NonNull<Node<K, V>>);
+/// A node, and the list that begins with it, inside a section of the map's domain.
+pub struct Spill<'t, K, V>(Live<'t, Node<K, V>>);
 
-impl<K, V> Clone for Spill<K, V> {
+impl<K, V> Clone for Spill<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Spill<K, V> {}
+impl<K, V> Copy for Spill<'_, K, V> {}
 
-impl<K, V> PartialEq for Spill<K, V> {
+impl<K, V> PartialEq for Spill<'_, K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<K, V> Eq for Spill<K, V> {}
+impl<K, V> Eq for Spill<'_, K, V> {}
 
 #[cfg(all(test, not(stillpoint_loom)))]
 thread_local! {
@@ -63,72 +62,79 @@ thread_local! {
     pub static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl<K, V> Spill<K, V> {
-    pub fn from_pointer(pointer: *mut Node<K, V>) -> Option<Self> {
-        NonNull::new(pointer).map(Self)
+impl<'t, K, V> Spill<'t, K, V> {
+    /// # Safety
+    ///
+    /// It comes from a bucket or a node that stays for as long as `'t`: so does this node.
+    pub unsafe fn from_pointer(pointer: *mut Node<K, V>) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        NonNull::new(pointer).map(|node| Self(unsafe { Live::of(node) }))
     }
 
     pub fn into_pointer(self) -> *mut Node<K, V> {
-        self.0.as_ptr()
+        self.0.pointer().as_ptr()
     }
 
     /// The node behind this one.
-    ///
-    /// # Safety
-    ///
-    /// The node is not freed: it was found in a section that is still open, or no other thread is at the
-    /// map.
-    pub unsafe fn next(self) -> Option<Self> {
+    pub fn next(self) -> Option<Self> {
         #[cfg(all(test, not(stillpoint_loom)))]
         STEPS.set(STEPS.get() + 1);
-        // SAFETY: the caller's promise.
-        let next = unsafe { &(*self.0.as_ptr()).next };
         // Acquire, pairs with `set_next`: the node is complete.
-        Self::from_pointer(next.load(Ordering::Acquire))
+        let next = self.0.get().next.load(Ordering::Acquire);
+        // SAFETY: from a node that stays.
+        unsafe { Self::from_pointer(next) }
     }
 
     /// Makes another node the next one.
     ///
     /// # Safety
     ///
-    /// As for [`Spill::next`], and the caller has the bucket's lock.
+    /// The caller has the bucket's lock. The node is of the bucket's list, and those that are left out leave it.
     pub unsafe fn set_next(self, next: Option<Self>) {
-        // SAFETY: the caller's promise.
-        let place = unsafe { &(*self.0.as_ptr()).next };
         // Release, pairs with `next`: the node is complete.
-        place.store(
+        self.0.get().next.store(
             next.map_or(null_mut(), Self::into_pointer),
             Ordering::Release,
         );
     }
 
     /// The nodes from this one on. Each is left before it is returned: so the caller may free it.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`], as long as the iterator is used.
-    pub unsafe fn nodes(self) -> impl Iterator<Item = Self> {
+    pub fn nodes(self) -> impl Iterator<Item = Self> {
         let mut rest = Some(self);
         iter::from_fn(move || {
             let node = rest?;
-            // SAFETY: the caller's promise.
-            rest = unsafe { node.next() };
+            rest = node.next();
             Some(node)
         })
     }
 
-    /// The block that the node is.
-    pub fn block(self) -> (NonNull<u8>, Layout) {
-        (self.0.cast(), Layout::new::<Node<K, V>>())
-    }
-
-    /// The caller alone has the node from now on: for a model, that is a write.
+    /// The node, to be freed when no reader is at it any more.
     ///
     /// # Safety
     ///
-    /// As for [`Spill::free`].
-    pub unsafe fn end(self) {
-        // SAFETY: the caller's promise.
+    /// No reader from now on finds it, and this is called once.
+    pub unsafe fn unlinked(self) -> OldNode<K, V> {
+        OldNode(self.0.pointer())
+    }
+}
+
+/// A node that no reader from now on finds.
+pub struct OldNode<K, V>(NonNull<Node<K, V>>);
+
+// SAFETY: it is used by its owner alone, but for readers that came before.
+unsafe impl<K: Send, V: Send> Send for OldNode<K, V> {}
+
+// SAFETY: of `NewNode`; its entry needs no drop.
+unsafe impl<K, V> Old for OldNode<K, V> {
+    fn block(&self) -> (NonNull<u8>, Layout) {
+        (self.0.cast(), Layout::new::<Node<K, V>>())
+    }
+}
+
+impl<K, V> OldNode<K, V> {
+    /// What a free is to a model: a write, which no reader may be at.
+    pub fn overwrite(&self) {
+        // SAFETY: there is memory of it until it is freed.
         unsafe { (*self.0.as_ptr()).entry.with_mut(|_| ()) };
     }
 
@@ -136,16 +142,16 @@ impl<K, V> Spill<K, V> {
     ///
     /// # Safety
     ///
-    /// No other thread uses it, nor the caller any more.
+    /// No reader is at it any more.
     pub unsafe fn free(self) {
-        // SAFETY: the caller's promise; allocated with that layout. The entry needs no drop; what the
-        // model's atomics own does.
+        self.overwrite();
+        let (block, layout) = self.block();
+        // SAFETY: the caller's promise; allocated with that layout. What the model's atomics own needs a
+        // drop.
         unsafe {
-            self.end();
             if cfg!(stillpoint_loom) {
                 self.0.drop_in_place();
             }
-            let (block, layout) = self.block();
             dealloc(block.as_ptr(), layout);
         }
     }
@@ -153,23 +159,22 @@ impl<K, V> Spill<K, V> {
 
 /// A node of a list, and the one before it unless it is the first. In the process that has found it, that is
 /// so for as long as the list begins with the same node.
-#[derive(Debug)]
-pub struct Found<K, V> {
-    pub node: Spill<K, V>,
-    pub before: Option<Spill<K, V>>,
+pub struct Found<'t, K, V> {
+    pub node: Spill<'t, K, V>,
+    pub before: Option<Spill<'t, K, V>>,
     /// The generation of that process.
     pub process: u64,
 }
 
-impl<K, V> Clone for Found<K, V> {
+impl<K, V> Clone for Found<'_, K, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K, V> Copy for Found<K, V> {}
+impl<K, V> Copy for Found<'_, K, V> {}
 
-impl<K, V> Found<K, V> {
+impl<K, V> Found<'_, K, V> {
     /// Returns whether another process has found it, whose child this one is.
     pub fn is_inherited(self) -> bool {
         self.process != fork::process().generation()
@@ -177,87 +182,55 @@ impl<K, V> Found<K, V> {
 
     /// Returns whether the new first node is a copy of a node that stays, once this one is replaced, or taken
     /// out.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
-    pub unsafe fn needs_copy(self, is_replaced: bool) -> bool {
-        // SAFETY: the caller's promise.
-        self.before.is_some() || !is_replaced && unsafe { self.node.next() }.is_some()
+    pub fn needs_copy(self, is_replaced: bool) -> bool {
+        self.before.is_some() || !is_replaced && self.node.next().is_some()
     }
 }
 
-impl<K: Copy, V: Copy> Spill<K, V> {
+impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
     /// A copy of the node's entry.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
     #[inline]
-    pub unsafe fn entry(self) -> Tagged<K, V> {
-        // SAFETY: the caller's promise; written before another thread could find it, and not after that.
-        unsafe { (*self.0.as_ptr()).entry.with(|entry| *entry) }
+    pub fn entry(self) -> Tagged<K, V> {
+        // SAFETY: written before another thread could find it, and not after that.
+        self.0.get().entry.with(|entry| unsafe { *entry })
     }
 
     /// The key of the node's entry, and its tag.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
     #[inline]
-    pub unsafe fn key(self) -> (K, u8) {
+    pub fn key(self) -> (K, u8) {
+        let entry = &self.0.get().entry;
         // SAFETY: as in `entry`.
-        unsafe {
-            (*self.0.as_ptr())
-                .entry
-                .with(|entry| ((*entry).key, (*entry).tag))
-        }
+        entry.with(|entry| unsafe { ((*entry).key, (*entry).tag) })
     }
 
     /// Where the key and the value of the node's entry are.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
     #[cfg(not(stillpoint_loom))]
-    pub unsafe fn halves(self) -> (*const K, *mut V) {
-        // SAFETY: the caller's promise; no reference to the entry is made.
+    pub fn halves(self) -> (*const K, *mut V) {
+        // SAFETY: the node stays; no reference to the entry is made.
         unsafe {
-            (*self.0.as_ptr())
+            (*self.0.pointer().as_ptr())
                 .entry
                 .with_mut(|entry| (&raw const (*entry).key, &raw mut (*entry).value))
         }
     }
 
     /// The first node whose entry has that tag and a key that `is_it` accepts.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
-    pub unsafe fn find(self, tag: u8, mut is_it: impl FnMut(&K) -> bool) -> Option<Self> {
-        // SAFETY: the caller's promise.
-        unsafe { self.nodes() }.find(|node| {
-            // SAFETY: the same.
-            let entry = unsafe { node.entry() };
+    pub fn find(self, tag: u8, mut is_it: impl FnMut(&K) -> bool) -> Option<Self> {
+        self.nodes().find(|node| {
+            let entry = node.entry();
             entry.tag == tag && is_it(&entry.key)
         })
     }
 
     /// As [`Spill::find`], for a change.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::next`].
-    pub unsafe fn find_to_change(
+    pub fn find_to_change(
         self,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<Found<K, V>> {
+    ) -> Option<Found<'t, K, V>> {
         let (process, mut before) = (fork::process().generation(), None);
-        // SAFETY: the caller's promise.
-        let node = unsafe { self.nodes() }.find(|node| {
-            // SAFETY: the same.
-            let entry = unsafe { node.entry() };
+        let node = self.nodes().find(|node| {
+            let entry = node.entry();
             let found = entry.tag == tag && is_it(&entry.key);
             if !found {
                 before = Some(*node);
@@ -270,20 +243,6 @@ impl<K: Copy, V: Copy> Spill<K, V> {
             process,
         })
     }
-}
-
-/// The entries of a list.
-///
-/// # Safety
-///
-/// As for [`Spill::next`], as long as the iterator is used.
-pub unsafe fn entries<K: Copy, V: Copy>(
-    list: Option<Spill<K, V>>,
-) -> impl Iterator<Item = Tagged<K, V>> {
-    // SAFETY: the caller's promise.
-    let nodes = list.into_iter().flat_map(|first| unsafe { first.nodes() });
-    // SAFETY: the same.
-    nodes.map(|node| unsafe { node.entry() })
 }
 
 /// A node without an entry, which no list has.
@@ -303,14 +262,16 @@ impl<K: Copy, V: Copy> NewNode<K, V> {
     }
 
     /// Makes it a node with this entry, before `next`.
-    pub fn fill(self, entry: Tagged<K, V>, next: Option<Spill<K, V>>) -> Spill<K, V> {
+    pub fn fill<'t>(self, entry: Tagged<K, V>, next: Option<Spill<'t, K, V>>) -> Spill<'t, K, V> {
         let node = self.0;
         forget(self);
         let next = AtomicPtr::new(next.map_or(null_mut(), Spill::into_pointer));
         let entry = UnsafeCell::new(entry);
-        // SAFETY: allocated for one, and no other thread knows it.
-        unsafe { node.write(Node { next, entry }) };
-        Spill(node)
+        // SAFETY: allocated for one, and no other thread knows it. It stays until it is unlinked.
+        unsafe {
+            node.write(Node { next, entry });
+            Spill(Live::of(node))
+        }
     }
 }
 
@@ -323,28 +284,33 @@ impl<K, V> Drop for NewNode<K, V> {
 
 /// A list that no bucket has yet.
 #[derive(Debug)]
-pub struct NewSpill<K, V>(Spill<K, V>);
+pub struct NewSpill<K, V>(NonNull<Node<K, V>>);
 
 impl<K: Copy, V: Copy> NewSpill<K, V> {
     /// Makes a list of these entries; `None` if there are none. Ends the process without memory.
     pub fn new(entries: impl Iterator<Item = Tagged<K, V>>) -> Option<Self> {
         entries.fold(None, |list: Option<Self>, entry| {
             let node = NewNode::new();
-            Some(Self(node.fill(entry, list.map(Self::publish))))
+            let first = node.fill(entry, list.map(Self::publish));
+            Some(Self(first.0.pointer()))
         })
     }
 
     /// A bucket has it now.
-    pub fn publish(self) -> Spill<K, V> {
-        let spill = self.0;
+    pub fn publish<'t>(self) -> Spill<'t, K, V> {
+        let first = self.0;
         forget(self);
-        spill
+        // SAFETY: it stays until it is unlinked.
+        Spill(unsafe { Live::of(first) })
     }
 }
 
 impl<K, V> Drop for NewSpill<K, V> {
     fn drop(&mut self) {
         // SAFETY: no other thread knows the nodes.
-        unsafe { self.0.nodes().for_each(|node| node.free()) };
+        unsafe {
+            let first = Spill(Live::of(self.0));
+            first.nodes().for_each(|node| node.unlinked().free());
+        }
     }
 }

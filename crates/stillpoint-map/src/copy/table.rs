@@ -5,6 +5,7 @@
 use super::{
     bucket::{Bucket, Head, Pairs, tag},
     locked::Locked,
+    spill::OldNode,
 };
 use crate::{
     backoff::Backoff,
@@ -24,11 +25,13 @@ impl<K, V> Kind for InPlace<K, V> {
         = Bucket<'t, K, V>
     where
         Self: 't;
+    type Old = OldNode<K, V>;
 
     // A bucket is more memory than one of references.
     const LOAD: usize = 5;
     // Of five entries a bucket, nearly as many stay in their slots.
     const SLACK: usize = 3;
+    const BUCKETS_A_LINK: usize = 1;
 
     #[inline(always)]
     fn bucket<'t>(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Bucket<'t, K, V> {
@@ -50,25 +53,9 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         }
     }
 
-    /// A copy of the entry in a slot, whose number counts from the first one of the bucket with that
-    /// index.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Bucket::pair`].
-    #[inline(always)]
-    pub unsafe fn pair_from(self, index: usize, slot: usize) -> (K, V) {
-        // SAFETY: the caller's promise: so there is one. The slots of buckets follow each other.
-        unsafe { Pairs::pair(self.behind(index), slot) }
-    }
-
     /// What `take` makes of the first entry with this hash's tag that `is_it` accepts.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain, in which the table was found.
     #[inline(always)]
-    pub unsafe fn find<R>(
+    pub fn find<R>(
         self,
         hash: u64,
         is_it: impl FnMut(&K) -> bool,
@@ -78,26 +65,22 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         let bucket = self.at(self.index(hash));
         let word = bucket.word();
         if word.may_be_in_next() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.find_in_next(hash, is_it, take) };
+            return self.find_in_next(hash, is_it, take);
         }
-        // SAFETY: the caller's section.
+        // SAFETY: the word was loaded while there is the table.
         unsafe { bucket.find(word, tag(hash), is_it, take) }
     }
 
-    /// # Safety
-    ///
-    /// As for `find`.
     #[cold]
     #[inline(never)]
-    unsafe fn find_in_next<R>(
+    fn find_in_next<R>(
         self,
         hash: u64,
         is_it: impl FnMut(&K) -> bool,
         take: impl FnOnce((K, V)) -> R,
     ) -> Option<R> {
         let (table, index, word) = self.home(hash);
-        // SAFETY: the caller's section.
+        // SAFETY: as in `find`.
         unsafe { table.at(index).find(word, tag(hash), is_it, take) }
     }
 
@@ -109,8 +92,10 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         if word == Word::EMPTY && !self.used().claim(index) {
             return None;
         }
-        if word.is_free() && bucket.lock(word) {
-            return Some(Locked::of(bucket, word));
+        if word.is_free()
+            && let Some(locked) = bucket.lock(word)
+        {
+            return Some(locked);
         }
         self.wait_and_lock(index, stamp)
     }
@@ -128,8 +113,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
                 backoff.wait();
                 continue;
             }
-            if bucket.lock(word) {
-                let mut locked = Locked::of(bucket, word);
+            if let Some(mut locked) = bucket.lock(word) {
                 if word.is_abandoned() {
                     locked.repair(stamp);
                     if self.other_half_has_moved(index) {

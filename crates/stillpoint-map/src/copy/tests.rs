@@ -1,16 +1,97 @@
-//! Changes of a bucket that is another one than they have seen.
+//! Tests of changes, of who moves tables, and of what a reserve costs, by one thread.
 //!
-//! Detects a change that locks with the seen word although there is a list.
+//! Detects a change that locks with the seen word although there is a list, a pass that ends a move too
+//! early, and a reserve that costs its capacity.
 
 use super::{
-    core::{Changed, Core},
-    growth::tests::Alone,
+    core::{Changed, Core, World},
+    epochs::GracePeriods,
+    spill::OldNode,
+    table::{InPlace, Table},
+    walk::Walk,
 };
-use crate::word::SLOTS;
+use crate::{
+    growth,
+    resize::{CHUNK, Chunk, Progress},
+    section::{Live, Pinned, Writer},
+    table::{FEWEST_BITS, Kind, OldTable},
+    word::SLOTS,
+};
+use std::{cell::Cell, iter, ops::Deref};
 
-/// The low byte of a key is its tag. All are of one bucket.
-fn hash_of(key: &u64) -> u64 {
-    key << 1
+/// A map that one thread uses: no readers, and so no grace periods.
+pub struct Alone {
+    core: Core<u64, u64, ()>,
+    hash_of: fn(&u64) -> u64,
+    /// Number of pages of the tables that were retired.
+    pages: Cell<usize>,
+}
+
+impl Deref for Alone {
+    type Target = Pinned<Core<u64, u64, ()>>;
+
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: no other thread has it.
+        unsafe { Pinned::of(&self.core) }
+    }
+}
+
+impl Alone {
+    pub fn new(capacity: usize, stays: bool, hash_of: fn(&u64) -> u64) -> Self {
+        Self {
+            core: Core::new(capacity, stays).expect("memory"),
+            hash_of,
+            pages: Cell::default(),
+        }
+    }
+
+    pub fn writer(&self) -> Writer<'_, Core<u64, u64, ()>, &Self> {
+        // SAFETY: there are no readers.
+        unsafe { Writer::of(self, self) }
+    }
+
+    pub fn put(&self, key: u64, value: u64) {
+        let look = self
+            .writer()
+            .look((self.hash_of)(&key), |other| *other == key);
+        assert_eq!(look.put((key, value)), Changed::Done);
+    }
+}
+
+impl GracePeriods for &Alone {
+    type Cookie = ();
+
+    fn get_state(&self) {}
+
+    fn has_ended(&self, (): ()) -> bool {
+        true
+    }
+
+    fn poll(&self, (): ()) -> bool {
+        true
+    }
+}
+
+impl growth::World<InPlace<u64, u64>> for &Alone {
+    fn retire(self, old: OldNode<u64, u64>) {
+        // SAFETY: there are no readers.
+        unsafe { old.free() };
+    }
+
+    fn retire_table(self, old: OldTable<InPlace<u64, u64>>) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        self.pages.set(self.pages.get() + pages_of(old.table()));
+        // SAFETY: there are no readers.
+        unsafe { old.free() };
+    }
+
+    fn drive_later(self) {}
+}
+
+impl World<u64, u64> for &Alone {
+    fn hash_of(self, key: &u64) -> u64 {
+        (self.hash_of)(key)
+    }
 }
 
 /// An insert has seen a bucket without its key, which another one has put behind the bucket since. The
@@ -18,29 +99,99 @@ fn hash_of(key: &u64) -> u64 {
 #[test]
 fn an_insert_finds_what_came_behind_the_bucket_since_its_look() {
     const KEY: u64 = 50;
-    let (core, world) = (
-        Core::<u64, u64, ()>::new(0, false).expect("memory"),
-        Alone::default(),
-    );
-    // SAFETY: there are no readers, and all is of one thread.
-    unsafe {
-        let look = |key: u64| core.look(hash_of(&key), |other| *other == key);
-        let add = |key| {
-            let changed = core.put(hash_of(&key), &look(key), (key, 0), &world, &hash_of);
-            assert_eq!(changed, Changed::Done);
-        };
-        let first = 10;
-        (first..=first + SLOTS as u64).for_each(add);
-        let taken = core.take(hash_of(&first), &look(first), &world, &hash_of);
-        assert_eq!(taken, Changed::Done);
+    // The low byte of a key is its tag. All are of one bucket.
+    let map = Alone::new(0, false, |key| key << 1);
+    let look = |key: u64| {
+        map.writer()
+            .look((map.hash_of)(&key), move |other| *other == key)
+    };
+    let first = 10;
+    (first..=first + SLOTS as u64).for_each(|key| map.put(key, 0));
+    assert_eq!(look(first).take(), Changed::Done);
 
-        let before = look(KEY);
-        assert!(before.pair().is_none());
-        add(KEY);
-        core.epochs.advance(&world, true);
-        core.epochs.advance(&world, true);
-        let changed = core.put(hash_of(&KEY), &before, (KEY, 1), &world, &hash_of);
-        assert_eq!(changed, Changed::NotSame, "the key is there twice");
-        assert_eq!(look(KEY).pair(), Some((KEY, 0)));
+    let before = look(KEY);
+    assert!(before.pair().is_none());
+    map.put(KEY, 0);
+    map.epochs.advance(&&map, true);
+    map.epochs.advance(&&map, true);
+    let changed = before.put((KEY, 1));
+    assert_eq!(changed, Changed::NotSame, "the key is there twice");
+    assert_eq!(look(KEY).pair(), Some((KEY, 0)));
+}
+
+/// A pass that leaves units out is followed by another one.
+#[test]
+fn driver_goes_on_after_a_pass_that_leaves_units_out() {
+    let map = Alone::new(1000, true, |key| *key);
+    let before = map.capacity();
+    map.writer().shrink_to_fit();
+    let table = map.table();
+    let all = table
+        .buckets()
+        .min(table.next().expect("it moves").buckets());
+    let units = &table.header().units;
+    // As a thread does that has taken a chunk, and has not moved it.
+    let taken = units.take(all, |_| CHUNK).expect("it begins").len();
+    units.add_done(taken, Chunk::LeftOut, all);
+    assert!(map.writer().drive());
+    assert_eq!(map.capacity(), before);
+    while map.writer().drive() {}
+    assert!(map.capacity() < before);
+}
+
+const BITS: u32 = 20;
+const ENTRIES: u64 = 100;
+
+/// Returns how many pages a table has, without those of its header, which may be a huge one.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn pages_of(table: Table<'_, u64, u64>) -> usize {
+    let (from, end) = table.limits();
+    growth::tests::resident(from, end).saturating_sub(512)
+}
+
+/// Of a table that grows far, of one that grows to twice its size, and of a large one that is to fit.
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_move_costs_what_the_entries_need() {
+    for (from, to) in [(9, BITS), (BITS, BITS + 1), (BITS, FEWEST_BITS)] {
+        let [from, to] = [from, to].map(InPlace::<u64, u64>::capacity);
+        // All the last ones have the same hash, and find no slot.
+        let map = Alone::new(from, true, |key| crate::slot::spread((*key).min(80)));
+        map.table().prefer_huge_pages(false);
+        (0..ENTRIES).for_each(|key| map.put(key, key));
+        if to > from {
+            assert!(map.writer().reserve(to - ENTRIES as usize));
+        } else {
+            map.writer().shrink_to_fit();
+        }
+        let takes = (0..)
+            .take_while(|_| map.writer().help() != Progress::NothingToTake)
+            .count();
+        if to > from {
+            assert_eq!(map.capacity(), to);
+        }
+        let tables = if to > from {
+            2
+        } else {
+            (BITS - FEWEST_BITS) as usize
+        };
+        // Four chunks for each stretch that was used, and one for what is between two.
+        assert!(takes <= 6 * ENTRIES as usize * tables, "{takes} times");
+        // A page of words and one of slots for an entry, in each table.
+        let pages = map.pages.get() + pages_of(map.table());
+        assert!(
+            pages <= (2 * tables + 1) * ENTRIES as usize,
+            "{pages} pages"
+        );
+        let mut walk = Walk::from(Some(Live::from(&*map)), Some(0));
+        let steps = iter::from_fn(|| walk.step()).count();
+        assert!(steps <= 65 * ENTRIES as usize, "{steps} steps");
+        for key in 0..ENTRIES {
+            let hash = (map.hash_of)(&key);
+            let found = map
+                .table()
+                .find(hash, |other| *other == key, |(_, value)| value);
+            assert_eq!(found, Some(key));
+        }
     }
 }

@@ -1,25 +1,28 @@
 //! For the torture program alone: a map of copies that may write slots without waiting for readers.
 
 use super::{
-    core::{Changed, Core, World},
+    core::{self, Changed, Core, World},
     epochs::GracePeriods,
     fast::Cut,
-    spill::Spill,
-    table::Table,
     walk::Walk,
-    world::{In, Shared},
+    world::Shared,
 };
-use crate::store::Policy;
+use crate::{
+    domain::Home,
+    reclaim::InDomain,
+    section::{Live, Pinned, Writer},
+    store::Policy,
+};
 use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
-use stillpoint::{
-    Cookie, Domain, Guard,
-    internal::{self, Kept},
-};
+use stillpoint::{Cookie, Domain, Guard, internal};
+
+type Numbers = Core<u64, u64, Cookie>;
+type Look<'g, P> = core::Look<'g, u64, u64, Cookie, &'g Copies<P>>;
 
 /// A map of numbers, whose hashes are what the caller says.
 pub struct Copies<P> {
     shared: Arc<Shared<u64, u64>>,
-    domain: Kept,
+    home: Home,
     hash_of: fn(&u64) -> u64,
     policy: PhantomData<fn() -> P>,
 }
@@ -41,7 +44,7 @@ impl<P: Policy> Copies<P> {
     pub fn new(domain: &Domain, hash_of: fn(&u64) -> u64) -> Self {
         Self {
             shared: Shared::of(|| Core::new(0, false), Some(domain.into())).expect(NO_MEMORY),
-            domain: domain.into(),
+            home: Home(Some(domain.into())),
             hash_of,
             policy: PhantomData,
         }
@@ -49,26 +52,26 @@ impl<P: Policy> Copies<P> {
 
     /// Begins a section of the map's domain.
     pub fn read_lock(&self) -> Guard<'_> {
-        self.domain.read_lock()
+        self.home.read_lock()
     }
 
     /// The domain that the map was made in.
     pub fn domain(&self) -> &Domain {
-        &self.domain
+        self.home.domain()
     }
 
-    fn core(&self) -> &Core<u64, u64, Cookie> {
-        &self.shared.core
+    /// The map, in a section that its caller has begun.
+    fn writer<'g>(&'g self, section: &'g Guard<'_>) -> Writer<'g, Numbers, &'g Self> {
+        self.home.check(section);
+        // SAFETY: inside a section of the map's domain. The policy is broken on purpose.
+        unsafe { Writer::of(Pinned::of(&self.shared.core), self) }
     }
 
-    fn change(&self, key: u64, mut act: impl FnMut(&super::core::Look<'_, u64, u64>) -> Changed) {
-        let _section = self.read_lock();
+    fn change(&self, key: u64, mut act: impl FnMut(&Look<'_, P>) -> Changed) {
+        let section = self.read_lock();
+        let writer = self.writer(&section);
         loop {
-            // SAFETY: inside a section of the map's domain.
-            let look = unsafe {
-                self.core()
-                    .look((self.hash_of)(&key), |other| *other == key)
-            };
+            let look = writer.look((self.hash_of)(&key), |other| *other == key);
             match act(&look) {
                 Changed::Done => return,
                 Changed::NotSame => {}
@@ -78,40 +81,30 @@ impl<P: Policy> Copies<P> {
 
     /// Inserts an entry, or replaces its value.
     pub fn put(&self, key: u64, value: u64) {
-        let (hash, world) = ((self.hash_of)(&key), Without::<P>::of(self));
         let section = self.read_lock();
-        // SAFETY: inside a section of the map's domain.
-        if unsafe { self.core().add(hash, (key, value), &world, &self.hash_of) } {
-            return;
-        }
+        let added = self
+            .writer(&section)
+            .add((self.hash_of)(&key), (key, value));
         drop(section);
-        // SAFETY: inside the section of the look, for this hash.
-        self.change(key, |look| unsafe {
-            self.core()
-                .put(hash, look, (key, value), &world, &self.hash_of)
-        });
+        if !added {
+            self.change(key, |look| look.put((key, value)));
+        }
     }
 
     /// Removes an entry, if there is one.
     pub fn remove(&self, key: u64) {
-        let (hash, world) = ((self.hash_of)(&key), Without::<P>::of(self));
-        let (section, is_it) = (self.read_lock(), |other: &u64| *other == key);
-        // SAFETY: inside a section of the map's domain.
-        let cut = unsafe { self.core().cut(hash, is_it, &world, &self.hash_of) };
+        let section = self.read_lock();
+        let cut = self
+            .writer(&section)
+            .cut((self.hash_of)(&key), |other| *other == key);
         drop(section);
         if cut != Cut::NotSoFast {
             return;
         }
         self.change(key, |look| match look.pair() {
-            // SAFETY: inside the section of the look, for this hash.
-            Some(_) => unsafe { self.core().take(hash, look, &world, &self.hash_of) },
+            Some(_) => look.take(),
             None => Changed::Done,
         });
-    }
-
-    fn check(&self, section: &Guard<'_>) {
-        let is_ours = internal::is_of(section, Some(&self.domain));
-        assert!(is_ours, "the section is of another domain");
     }
 
     /// The value of a key. `compared` is called for each entry with its tag, before the next is
@@ -121,17 +114,12 @@ impl<P: Policy> Copies<P> {
     ///
     /// If the section is of another domain.
     pub fn find(&self, key: u64, section: &Guard<'_>, mut compared: impl FnMut()) -> Option<u64> {
-        self.check(section);
         let is_it = |other: &u64| {
             compared();
             *other == key
         };
-        // SAFETY: inside a section of the map's domain.
-        unsafe {
-            self.core()
-                .table()
-                .find((self.hash_of)(&key), is_it, |(_, value)| value)
-        }
+        let table = self.writer(section).core().table();
+        table.find((self.hash_of)(&key), is_it, |(_, value)| value)
     }
 
     /// Visits all entries.
@@ -140,10 +128,8 @@ impl<P: Policy> Copies<P> {
     ///
     /// If the section is of another domain.
     pub fn visit(&self, section: &Guard<'_>, mut visit: impl FnMut(u64, u64)) {
-        self.check(section);
-        let core = Some(NonNull::from(self.core()));
-        // SAFETY: inside a section of the map's domain.
-        let mut walk = unsafe { Walk::from(core, Some(0)) };
+        let core = self.writer(section).core();
+        let mut walk = Walk::from(Some(Live::from(core)), Some(0));
         while let Some((key, value)) = walk.next(&self.hash_of) {
             visit(key, value);
         }
@@ -166,45 +152,37 @@ impl<P> std::fmt::Debug for Copies<P> {
     }
 }
 
-/// The domain, without what the policy leaves out.
-struct Without<'m, P>(In<'m, u64, u64>, PhantomData<P>);
+impl<P> InDomain for Copies<P> {
+    type Core = Numbers;
 
-impl<'m, P> Without<'m, P> {
-    fn of(map: &'m Copies<P>) -> Self {
-        let world = In {
-            domain: &map.domain,
-            shared: Arc::as_ptr(&map.shared),
-        };
-        Self(world, PhantomData)
+    fn domain(&self) -> &Domain {
+        self.home.domain()
+    }
+
+    fn shared(&self) -> Option<NonNull<Shared<u64, u64>>> {
+        NonNull::new(Arc::as_ptr(&self.shared).cast_mut())
     }
 }
 
-impl<P: Policy> GracePeriods for Without<'_, P> {
+/// Those of the domain, without what the policy leaves out.
+impl<P: Policy> GracePeriods for &Copies<P> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {
-        self.0.get_state()
+        self.home.domain().get_state()
     }
 
     fn has_ended(&self, cookie: Cookie) -> bool {
-        !P::WAITS_FOR_READERS || self.0.has_ended(cookie)
+        !P::WAITS_FOR_READERS || internal::has_ended(self.home.domain(), cookie)
     }
 
     fn poll(&self, cookie: Cookie) -> bool {
-        !P::WAITS_FOR_READERS || self.0.poll(cookie)
+        !P::WAITS_FOR_READERS || self.home.domain().poll(cookie)
     }
 }
 
-impl<P: Policy> World<u64, u64> for Without<'_, P> {
-    fn retire_spill(&self, spill: Spill<u64, u64>) {
-        self.0.retire_spill(spill);
-    }
-
-    fn retire_table(&self, table: Table<'_, u64, u64>) {
-        self.0.retire_table(table);
-    }
-
-    fn drive_later(&self) {
-        self.0.drive_later();
+impl<P: Policy> World<u64, u64> for &Copies<P> {
+    fn hash_of(self, key: &u64) -> u64 {
+        (self.hash_of)(key)
     }
 }

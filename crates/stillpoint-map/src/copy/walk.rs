@@ -7,15 +7,15 @@
 //! keys are hashed.
 
 use super::{
-    bucket::{Bucket, Seen},
+    bucket::{InSlot, InSlots, Pairs, Seen},
     core::Core,
     spill::Spill,
 };
 use crate::{
+    section::{Live, Pinned},
     used::STRETCH,
-    word::{SLOTS, Slots, Word},
+    word::{SLOTS, Word},
 };
-use std::{marker::PhantomData, ptr::NonNull};
 
 /// The slots of so many buckets are visited together.
 const TOGETHER: usize = if cfg!(stillpoint_loom) { 2 } else { 8 };
@@ -23,15 +23,15 @@ const _: () = assert!(TOGETHER * SLOTS <= u64::BITS as usize);
 
 /// A walk over a map, inside a section of its domain.
 pub struct Walk<'g, K, V, C> {
-    core: Option<NonNull<Core<K, V, C>>>,
-    core_of: PhantomData<&'g Core<K, V, C>>,
+    core: Option<Live<'g, Pinned<Core<K, V, C>>>>,
     /// The lowest hash whose bucket has not been visited; `None` behind the last.
     position: Option<u64>,
-    bucket: Option<Bucket<'g, K, V>>,
-    word: Word,
-    slots: Slots,
+    /// The bucket that is being visited.
+    seen: Option<Seen<'g, K, V>>,
+    /// Its slots that are left.
+    slots: Option<InSlots<'g, K, V>>,
     /// The next node of the spill.
-    spilled: Option<Spill<K, V>>,
+    spilled: Option<Spill<'g, K, V>>,
     /// Entries with lower hashes have been visited; 0 if the bucket begins here.
     from: u64,
 }
@@ -44,8 +44,8 @@ unsafe impl<K: Send + Sync, V: Send + Sync, C> Sync for Walk<'_, K, V, C> {}
 
 /// Where a walk has found an entry.
 enum At<'g, K, V> {
-    Slot(Bucket<'g, K, V>, usize),
-    Node(Spill<K, V>),
+    Slot(InSlot<'g, K, V>),
+    Node(Spill<'g, K, V>),
 }
 
 impl<K, V, C> Clone for Walk<'_, K, V, C> {
@@ -56,20 +56,13 @@ impl<K, V, C> Clone for Walk<'_, K, V, C> {
 
 impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     /// A walk that begins at a hash.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
-    /// or alone with it.
-    pub unsafe fn from(core: Option<NonNull<Core<K, V, C>>>, position: Option<u64>) -> Self {
+    pub fn from(core: Option<Live<'g, Pinned<Core<K, V, C>>>>, position: Option<u64>) -> Self {
         Self {
             core,
-            core_of: PhantomData,
             // A map without a core has nothing to visit.
             position: core.and(position),
-            bucket: None,
-            word: Word::EMPTY,
-            slots: Slots::NONE,
+            seen: None,
+            slots: None,
             spilled: None,
             from: 0,
         }
@@ -78,8 +71,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     /// Another walk, from a hash on, in the same section.
     #[cfg(feature = "rayon")]
     pub fn at(&self, first: u64) -> Self {
-        // SAFETY: that of this one, for as long as `'g`.
-        unsafe { Self::from(self.core, Some(first)) }
+        Self::from(self.core, Some(first))
     }
 
     /// Where another walk would go on, once this one is through with the bucket.
@@ -90,31 +82,27 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     /// Visits the next bucket, if there is one.
     pub fn step(&mut self) -> Option<()> {
         let from = self.position?;
-        // SAFETY: that of `from`.
-        let current = unsafe { self.core?.as_ref().table() };
+        let current = self.core?.get().table();
         let (table, index, word) = current.home(from);
-        let bucket = table.at(index);
-        let Seen { spill, .. } = bucket.seen(word);
+        // SAFETY: the word was loaded from it, in the section.
+        let seen = unsafe { table.at(index).seen(word) };
         let first = index
             .checked_sub(1)
             .map_or(0, |last| table.last_hash(last) + 1);
         self.from = if first == from { 0 } else { from };
         self.position = current.hash_behind((table, index, word));
-        self.bucket = Some(bucket);
-        self.word = word;
-        self.slots = word.taken();
-        self.spilled = spill;
+        self.slots = Some(seen.taken());
+        self.spilled = seen.spill();
+        self.seen = Some(seen);
         Some(())
     }
 
     /// The next entry of the bucket that is being visited.
     pub fn next_here(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(K, V)> {
         match self.find_next(hash_of)? {
-            // SAFETY: found just now; that of `from`.
-            At::Slot(bucket, slot) => Some(unsafe { bucket.pair(slot) }),
+            At::Slot(slot) => Some(slot.pair()),
             At::Node(node) => {
-                // SAFETY: the same.
-                let entry = unsafe { node.entry() };
+                let entry = node.entry();
                 Some((entry.key, entry.value))
             }
         }
@@ -125,9 +113,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     pub fn next_place(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(*const K, *mut V)> {
         loop {
             match self.find_next(hash_of) {
-                Some(At::Slot(bucket, slot)) => return Some(bucket.halves(slot)),
-                // SAFETY: found just now; that of `from`.
-                Some(At::Node(node)) => return Some(unsafe { node.halves() }),
+                Some(At::Slot(slot)) => return Some(slot.halves()),
+                Some(At::Node(node)) => return Some(node.halves()),
                 None => self.step()?,
             }
         }
@@ -136,28 +123,20 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     /// The next entry of the bucket that is being visited. Reads keys, and no values.
     #[inline]
     fn find_next(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<At<'g, K, V>> {
-        let bucket = self.bucket?;
-        for slot in self.slots.by_ref() {
-            // SAFETY: it has a tag in the word; that of `from`.
-            if self.from == 0 || hash_of(&unsafe { bucket.key(slot) }) >= self.from {
-                return Some(At::Slot(bucket, slot));
+        let from = self.from;
+        for slot in self.slots.iter_mut().flatten() {
+            if from == 0 || hash_of(&slot.key()) >= from {
+                return Some(At::Slot(slot));
             }
         }
         while let Some(node) = self.spilled {
-            // SAFETY: found in the section of `from`.
-            let (key, tag) = unsafe {
-                self.spilled = node.next();
-                node.key()
-            };
-            let is_in_slot = self.word.with_tag(tag).any(|slot| {
-                // SAFETY: as above.
-                unsafe { bucket.key(slot) == key }
-            });
-            if !is_in_slot && (self.from == 0 || hash_of(&key) >= self.from) {
+            self.spilled = node.next();
+            let (key, tag) = node.key();
+            let is_in_slot = self.seen?.with_tag(tag).any(|slot| slot.key() == key);
+            if !is_in_slot && (from == 0 || hash_of(&key) >= from) {
                 return Some(At::Node(node));
             }
         }
-        self.bucket = None;
         None
     }
 
@@ -173,8 +152,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         let (Some(from), Some(core)) = (self.position, self.core) else {
             return folded;
         };
-        // SAFETY: that of `from`. If it is replaced meanwhile, all of its buckets have moved.
-        let table = unsafe { core.as_ref().table() };
+        // If it is replaced meanwhile, all of its buckets have moved.
+        let table = core.get().table();
         let first = table.index(from);
         // There are two buckets at least, so the first one begins behind the last.
         if table.index(from.wrapping_sub(1)) == first {
@@ -197,8 +176,10 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
                 plain += 1;
             }
             while slots != 0 {
-                // SAFETY: it has a tag in the word; that of `from`.
-                let pair = unsafe { table.pair_from(index, slots.trailing_zeros() as usize) };
+                // SAFETY: it has a tag in the word, which was loaded in the section. The slots of buckets
+                // follow each other.
+                let pair =
+                    unsafe { Pairs::pair(table.behind(index), slots.trailing_zeros() as usize) };
                 slots &= slots - 1;
                 folded = visit(folded, pair);
             }

@@ -11,14 +11,14 @@ impl World {
     }
 
     fn remove_at_once(&self, index: usize) -> Option<bool> {
-        self.table
-            .remove_at_once(self.entry(index), self.hash(index))
+        let entry = Live::from(&self.entries[index].head);
+        self.table.remove_at_once(entry, self.hash(index))
     }
 }
 
 /// Where an entry was seen, for a removal.
 fn see(world: &World, index: usize) -> Option<Seen<'_>> {
-    let is_it = |head| head == world.entry(index);
+    let is_it = |head: Live<'_, Head>| head.pointer() == world.entry(index);
     world.table.look(world.hash(index), is_it)?.1
 }
 
@@ -163,7 +163,7 @@ fn loom_an_entry_is_replaced_or_removed() {
         let replaces = thread::spawn(move || {
             let world = &*theirs;
             let (table, mut locked) = world.table.lock(world.hash(0));
-            let is_it = |entry| entry == world.entry(0);
+            let is_it = |entry: Live<'_, Head>| entry.pointer() == world.entry(0);
             let place = locked.find(tag(world.hash(0)), is_it);
             if let Some(place) = place {
                 let slot = Slot::entry(world.entry(1), world.hash(1), table.bits());
@@ -182,7 +182,8 @@ fn loom_an_entry_is_replaced_or_removed() {
 
 /// Takes an entry out where it was seen. Returns whether that was done.
 fn remove_seen(world: &World, index: usize) -> bool {
-    let removed = see(world, index).and_then(|seen| seen.remove_at_once(world.entry(index)));
+    let entry = Live::from(&world.entries[index].head);
+    let removed = see(world, index).and_then(|seen| seen.remove_at_once(entry));
     removed.is_some()
 }
 
@@ -278,7 +279,7 @@ fn add_at_once_while_moving(bits: u32, to: u32) {
         assert_eq!(found, [Some(0), Some(1), Some(2)], "an insert is lost");
         // A look-up that begins in the old table would find it there, too.
         let (entry, hash) = (world.entry(2), world.hash(2));
-        let found = to_move.to.find(hash, |head| head == entry);
+        let found = to_move.to.find(hash, |head| head.pointer() == entry);
         assert!(found.is_some(), "an insert is lost");
     });
 }

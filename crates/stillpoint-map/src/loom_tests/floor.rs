@@ -1,16 +1,13 @@
 //! A move ends while another thread reserves room, or gives it up.
 
 use super::*;
-use crate::{
-    core::Reclaim,
-    table::{Kind, References},
-};
+use crate::table::{Kind, OldTable, References};
 
 /// An empty map whose table moves, but for the last unit, to one of so many bits, and the tables that
 /// it has left.
 struct Moving {
     core: ManuallyDrop<Core>,
-    retired: StdMutex<Vec<Table<'static>>>,
+    retired: StdMutex<Vec<OldTable>>,
 }
 
 // SAFETY: a table is freed when the model's threads have ended.
@@ -18,16 +15,16 @@ unsafe impl Send for Moving {}
 // SAFETY: the same.
 unsafe impl Sync for Moving {}
 
-impl Reclaim for Moving {
-    fn bucket(&self, _: NonNull<Bucket>) {
+impl crate::growth::World<References> for &Moving {
+    fn retire(self, _: OldBucket) {
         unreachable!("there are no chains");
     }
 
-    fn table(&self, table: Table<'_>) {
-        // SAFETY: used once more, when the model's threads have ended.
-        let table = unsafe { table.forget_lifetime() };
-        self.retired.lock().unwrap().push(table);
+    fn retire_table(self, old: OldTable) {
+        self.retired.lock().unwrap().push(old);
     }
+
+    fn drive_later(self) {}
 }
 
 impl Moving {
@@ -39,27 +36,26 @@ impl Moving {
             retired: StdMutex::default(),
         };
         let units = 1 << from.min(to);
-        (1..units).for_each(|_| assert_eq!(map.help(), Progress::Moved));
+        (1..units).for_each(|_| assert_eq!(map.writer().help(), Progress::Moved));
         Arc::new(map)
     }
 
-    fn help(&self) -> Progress {
+    fn writer(&self) -> Writer<'_, Core, &Self> {
         // SAFETY: the model frees nothing before its end.
-        unsafe { self.core.help(self) }
+        unsafe { Writer::of(pinned(&self.core), self) }
     }
 
     /// Ends the move, and those that follow from it, while `other` runs.
-    fn move_beside(this: &Arc<Self>, other: impl FnOnce(&Core) + Send + 'static) {
+    fn move_beside(this: &Arc<Self>, other: impl FnOnce(Writer<'_, Core, &Self>) + Send + 'static) {
         let theirs = Arc::clone(this);
-        let thread = thread::spawn(move || other(&theirs.core));
-        this.help();
+        let thread = thread::spawn(move || other(theirs.writer()));
+        this.writer().help();
         thread.join().unwrap();
-        while this.help() != Progress::NothingToTake {}
+        while this.writer().help() != Progress::NothingToTake {}
     }
 
     fn capacity(&self) -> usize {
-        // SAFETY: as in `help`.
-        unsafe { self.core.capacity() }
+        self.writer().capacity()
     }
 }
 
@@ -68,7 +64,7 @@ impl Drop for Moving {
         // SAFETY: the model's threads have ended.
         unsafe {
             let retired = self.retired.get_mut().unwrap().drain(..);
-            retired.for_each(|table| table.free_memory());
+            retired.for_each(|old| old.free());
             ManuallyDrop::drop(&mut self.core);
         }
     }
@@ -81,8 +77,7 @@ fn loom_reserve_while_a_shrink_ends() {
     for entries in [11, 60] {
         model(move || {
             let map = Moving::new(2, 1, Floor::new(1, false));
-            // SAFETY: as in `Moving::help`.
-            Moving::move_beside(&map, move |core| assert!(unsafe { core.reserve(entries) }));
+            Moving::move_beside(&map, move |map| assert!(map.reserve(entries)));
             assert!(map.capacity() >= entries, "it was reserved");
         });
     }
@@ -93,8 +88,7 @@ fn loom_reserve_while_a_shrink_ends() {
 fn loom_shrink_to_fit_while_a_growth_ends() {
     model(|| {
         let map = Moving::new(1, 2, Floor::new(2, true));
-        // SAFETY: as in `Moving::help`.
-        Moving::move_beside(&map, |core| unsafe { core.shrink_to_fit() });
+        Moving::move_beside(&map, |map| map.shrink_to_fit());
         assert_eq!(map.capacity(), References::capacity(1), "it is to fit");
     });
 }
@@ -122,9 +116,8 @@ fn loom_shrink_to_fit_while_a_table_has_fitted() {
     model(|| {
         let map = as_small_as_can_be(2, 3, 16);
         Moving::move_beside(&map, |core| {
-            remove_entries(core, 16 - FEW);
-            // SAFETY: as in `Moving::help`.
-            unsafe { core.shrink_to_fit() };
+            remove_entries(&core, 16 - FEW);
+            core.shrink_to_fit();
         });
         assert_eq!(map.capacity(), References::capacity(1), "it is to fit");
     });
@@ -135,8 +128,7 @@ fn loom_shrink_to_fit_while_a_table_has_fitted() {
 fn loom_reserve_while_a_table_is_to_fit() {
     model(|| {
         let map = as_small_as_can_be(4, 3, 0);
-        // SAFETY: as in `Moving::help`.
-        Moving::move_beside(&map, |core| assert!(unsafe { core.reserve(21) }));
+        Moving::move_beside(&map, |map| assert!(map.reserve(21)));
         assert!(map.capacity() >= 21, "it was reserved");
     });
 }

@@ -100,8 +100,9 @@ fn loom_a_cut_of_a_bucket_with_an_entry_is_caught() {
             |world| assert!(world.find(LAST).is_some(), "the key is there throughout"),
             |world| {
                 let home = world.table.at(0);
-                let link = home.slot(LAST).as_link();
-                world.left.lock().unwrap().extend(link);
+                // SAFETY: it leaves the chain now.
+                let links = unsafe { home.unlinked() };
+                world.left.lock().unwrap().extend(links);
                 home.set_slot(LAST, Slot::NONE);
                 home.set_word(home.word().unlinked());
             },
@@ -120,8 +121,7 @@ fn walk_and_cut(next: bool) {
             &world,
             move |_| {
                 let mut visits = [0; SLOTS + 3];
-                // SAFETY: the model keeps tables and entries.
-                let mut walk = unsafe { Walk::from(Some(NonNull::from(&**core)), Some(0)) };
+                let mut walk = Walk::from(Some(pinned(&core).into()), Some(0));
                 if next {
                     while let Some(head) = walk.next() {
                         visits[read(head) as usize] += 1;
@@ -173,7 +173,7 @@ fn reuse_after_cut<P: Policy>() {
         world.remove(LAST);
         let cookie = grace_periods.get_state();
         if grace_periods.try_complete(cookie, 2) {
-            let left = world.left.lock().unwrap()[0];
+            let left = world.left.lock().unwrap()[0].pointer();
             // SAFETY: the model ends with it.
             let left = unsafe { left.as_ref() };
             // As another chain's, which it may be by then.

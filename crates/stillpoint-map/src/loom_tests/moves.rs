@@ -38,8 +38,7 @@ fn loom_walk_by_steps_and_extend() {
 
 /// How often each of the entries, whose values are their numbers, is visited.
 fn visits(core: &Core, by: By) -> [usize; 2 * SLOTS] {
-    // SAFETY: the model keeps tables and entries.
-    let mut walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
+    let mut walk = Walk::from(Some(pinned(core).into()), Some(0));
     let mut visits = [0; 2 * SLOTS];
     let mut visit = |head| visits[read(head) as usize] += 1;
     match by {
@@ -183,9 +182,8 @@ fn loom_a_mark_before_the_fill_is_caught() {
                 let entries: Vec<_> = locked.entries().collect();
                 locked.set_moved();
                 drop(locked);
-                for (slot, tag) in entries {
-                    // SAFETY: the model keeps the entry.
-                    let (half, slot) = unsafe { slot.grown(1) }.unwrap();
+                for (slot, tag, entry) in entries {
+                    let (half, slot) = slot.grown(entry, 1);
                     let bucket = to_move.to.at(usize::from(half));
                     bucket.set_slot(0, slot);
                     bucket.set_word(crate::word::Word::EMPTY.with(0, tag));
@@ -216,7 +214,7 @@ fn loom_a_shrink_under_one_lock_is_caught() {
                 let mut word = crate::word::Word::EMPTY;
                 let both = lower.entries().map(|entry| (entry, false));
                 let both = both.chain(unlocked.entries().map(|entry| (entry, true)));
-                for (place, ((slot, tag), is_upper)) in both.enumerate() {
+                for (place, ((slot, tag, _), is_upper)) in both.enumerate() {
                     to.set_slot(place, slot.shrunk(is_upper).unwrap());
                     word = word.with(place, tag);
                 }
@@ -233,7 +231,7 @@ fn loom_a_shrink_under_one_lock_is_caught() {
 
 /// The key that is in slot 0 comes back in slot 1, in which there was another one. Returns how often it is
 /// found, by `look`.
-fn a_key_that_comes_back(look: fn(&Core) -> Vec<NonNull<Head>>) {
+fn a_key_that_comes_back(look: fn(&Pinned<Core>) -> Vec<Live<'_, Head>>) {
     model(move || {
         let entry = |tag| Entry::new(hash(0, 0, tag), 0);
         let world = World::new([KEY, KEY + 1, KEY + 2, KEY].map(entry).into());
@@ -244,9 +242,9 @@ fn a_key_that_comes_back(look: fn(&Core) -> Vec<NonNull<Head>>) {
         both(
             &world,
             move |world| {
-                let is_it =
-                    |head: &NonNull<Head>| [0, 3].map(|index| world.entry(index)).contains(head);
-                let times = look(&looked).into_iter().filter(is_it).count();
+                let ours = [0, 3].map(|index| world.entry(index));
+                let is_it = |head: &Live<'_, Head>| ours.contains(&head.pointer());
+                let times = look(pinned(&looked)).into_iter().filter(is_it).count();
                 assert!(times < 2, "a key is there twice");
             },
             |world| {
@@ -264,8 +262,7 @@ fn a_key_that_comes_back(look: fn(&Core) -> Vec<NonNull<Head>>) {
 fn loom_a_home_at_once_has_no_key_twice() {
     a_key_that_comes_back(|core| {
         let mut found = Vec::new();
-        // SAFETY: the model keeps tables and entries.
-        unsafe { core.home_at_once(0, &mut found) };
+        core.home_at_once(0, &mut found);
         found
     });
 }
@@ -273,10 +270,7 @@ fn loom_a_home_at_once_has_no_key_twice() {
 #[test]
 #[should_panic(expected = "a key is there twice")]
 fn loom_a_clone_by_a_walk_is_caught() {
-    // SAFETY: the same.
-    a_key_that_comes_back(|core| {
-        unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) }.collect()
-    });
+    a_key_that_comes_back(|core| Walk::from(Some(core.into()), Some(0)).collect());
 }
 
 /// Two threads insert the same key: one of them finds the other's, also in the next table.

@@ -50,26 +50,30 @@ fn duplicates_are_found_once_each_also_while_the_table_moves() {
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
         for n in 0..copies {
-            map.add(7, item(n));
-            map.add(100 + n, item(100 + n));
+            map.pinned().add(7, item(n));
+            map.pinned().add(100 + n, item(100 + n));
         }
-        let mut found: Vec<u64> = map.with_hash(7).map(key).collect();
+        let mut found: Vec<u64> = map.pinned().with_hash(7).map(key).collect();
         found.sort_unstable();
         assert_eq!(found, (0..copies).collect::<Vec<_>>());
         let mut visited = 0;
         // One that is taken out while it is visited, and others that come and move the table.
-        for node in map.with_hash(7) {
+        for node in map.pinned().with_hash(7) {
             visited += 1;
             if key(node).is_multiple_of(2) {
-                assert!(map.remove(node) && !map.remove(node) && !map.has(node));
+                assert!(
+                    map.pinned().remove(node)
+                        && !map.pinned().remove(node)
+                        && !map.pinned().has(node)
+                );
                 taken.push(node);
             }
-            map.add(10_000 + visited, item(visited));
+            map.pinned().add(10_000 + visited, item(visited));
         }
         assert_eq!(visited, copies);
-        assert_eq!(map.with_hash(7).count() as u64, copies / 2);
-        assert!(map.with_hash(7).all(|node| key(node) % 2 == 1));
-        assert_eq!(map.iter().count(), map.len());
+        assert_eq!(map.pinned().with_hash(7).count() as u64, copies / 2);
+        assert!(map.pinned().with_hash(7).all(|node| key(node) % 2 == 1));
+        assert_eq!(map.pinned().iter().count(), map.len());
     }
     drop(guard);
     synchronize();
@@ -85,11 +89,11 @@ fn a_node_that_moves_behind_a_link_is_found() {
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
         for n in 0..SLOTS as u64 {
-            map.add(7, item(n));
+            map.pinned().add(7, item(n));
         }
-        let mut at = map.with_hash(7);
+        let mut at = map.pinned().with_hash(7);
         let mut found = vec![key(at.next().unwrap())];
-        map.add(7, item(100));
+        map.pinned().add(7, item(100));
         found.extend(at.map(key).filter(|key| *key < 100));
         found.sort_unstable();
         assert_eq!(found, (0..SLOTS as u64).collect::<Vec<_>>());
@@ -99,13 +103,8 @@ fn a_node_that_moves_behind_a_link_is_found() {
 }
 
 /// Where the table is, while it does not move.
-///
-/// # Safety
-///
-/// Inside a section.
-unsafe fn table(map: &Nodes) -> Option<*mut Header> {
-    // SAFETY: the caller's promise.
-    let table = unsafe { map.core().table() };
+fn table(map: &PinnedNodes) -> Option<*mut Header> {
+    let table = map.core().table();
     table.next().is_none().then(|| table.into_word())
 }
 
@@ -121,19 +120,19 @@ fn a_bucket_that_comes_and_goes_is_retired_and_has_no_table_move() {
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
         for n in 0..SLOTS as u64 {
-            map.add(7, item(n));
+            map.pinned().add(7, item(n));
         }
-        let before = table(&map);
+        let before = table(map.pinned());
         for n in 0..rounds {
             // The home's last moves to the new bucket, and both go.
-            map.add(7, item(100 + n));
-            for node in map.with_hash(7).skip(SLOTS - 1) {
-                assert!(map.remove(node));
+            map.pinned().add(7, item(100 + n));
+            for node in map.pinned().with_hash(7).skip(SLOTS - 1) {
+                assert!(map.pinned().remove(node));
                 taken.push(node);
             }
             assert_eq!(domain.statistics().objects_pending, n + 1);
-            map.add(7, item(n));
-            assert!(before.is_some() && table(&map) == before);
+            map.pinned().add(7, item(n));
+            assert!(before.is_some() && table(map.pinned()) == before);
         }
     }
     drop(guard);
@@ -153,25 +152,32 @@ fn a_chain_that_has_moved_may_become_shorter() {
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
         for n in 0..60 {
-            map.add(7, item(n));
+            map.pinned().add(7, item(n));
         }
-        while table(&map).is_none() {
-            map.core().help(&map.to());
+        while table(map.pinned()).is_none() {
+            map.pinned().writer().help();
         }
-        let before = table(&map);
-        let behind = map.core().table().home_of(spread(7)).links().count() as u64;
+        let before = table(map.pinned());
+        let behind = map
+            .pinned()
+            .core()
+            .table()
+            .home_of(spread(7))
+            .chain()
+            .count() as u64
+            - 1;
         let retired = domain.statistics().objects_pending;
         // The last one in the end.
-        for node in map.with_hash(7).skip(SLOTS - 1) {
-            assert!(map.remove(node));
+        for node in map.pinned().with_hash(7).skip(SLOTS - 1) {
+            assert!(map.pinned().remove(node));
             taken.push(node);
         }
         assert!(behind > 1);
         assert_eq!(domain.statistics().objects_pending, retired + behind);
         for n in 0..2 {
-            map.add(7, item(n));
+            map.pinned().add(7, item(n));
         }
-        assert!(before.is_some() && table(&map) == before);
+        assert!(before.is_some() && table(map.pinned()) == before);
     }
     drop(guard);
     domain.synchronize();
@@ -188,11 +194,11 @@ fn a_comparison_may_change_the_map() {
     let asked = RefCell::new(Vec::new());
     // SAFETY: inside a section; nodes of this test alone.
     let found = unsafe {
-        map.add(7, item(1));
-        map.add_unique(7, item(9), |other| {
+        map.pinned().add(7, item(1));
+        map.pinned().add_unique(7, item(9), |other| {
             asked.borrow_mut().push(key(other));
             if asked.borrow().len() <= 3 {
-                map.add(7, item(1 + asked.borrow().len() as u64));
+                map.pinned().add(7, item(1 + asked.borrow().len() as u64));
             }
             key(other) == 4
         })
@@ -225,13 +231,13 @@ fn a_comparison_that_lies_breaks_nothing() {
         // SAFETY: inside a section; nodes of this test alone, each put in once.
         unsafe {
             let is_in = match n % 3 {
-                0 => map.add_unique(n % 5, new, lies).is_none(),
+                0 => map.pinned().add_unique(n % 5, new, lies).is_none(),
                 1 => {
-                    taken.extend(map.add_or_replace(n % 5, new, lies));
+                    taken.extend(map.pinned().add_or_replace(n % 5, new, lies));
                     true
                 }
-                _ => match map.find(n % 5, lies) {
-                    Some(old) if map.replace(old, new) => {
+                _ => match map.pinned().find(n % 5, lies) {
+                    Some(old) if map.pinned().replace(old, new) => {
                         taken.push(old);
                         true
                     }
@@ -242,7 +248,7 @@ fn a_comparison_that_lies_breaks_nothing() {
                 // No reader has found it.
                 free(new);
             }
-            assert_eq!(map.iter().count(), map.len());
+            assert_eq!(map.pinned().iter().count(), map.len());
         }
     }
     synchronize();
@@ -265,17 +271,17 @@ fn nodes_may_be_freed_where_a_map_ends() {
         // SAFETY: inside a section; nodes of this test alone.
         unsafe {
             for n in 0..count {
-                map.add(n, item(n));
+                map.pinned().add(n, item(n));
             }
             // All stay, or two thirds or a third go.
             for n in (0..count).filter(|n| n % 3 < stay) {
-                let node = map.find(n, |node| key(node) == n).unwrap();
-                assert!(map.remove(node));
+                let node = map.pinned().find(n, |node| key(node) == n).unwrap();
+                assert!(map.pinned().remove(node));
                 taken.push(node);
             }
             // To a table of which little is used.
             if stay == 0 && !cfg!(miri) {
-                map.reserve(200_000).unwrap();
+                map.pinned().reserve(200_000).unwrap();
             }
         }
         drop(guard);

@@ -1,9 +1,7 @@
 //! Changes of a store's entries.
 
-use super::{PinnedStore, Policy, Store, no_room};
+use super::{PinnedStore, Policy, Store};
 use crate::{
-    adding::Added,
-    core::Core,
     entry::{Entry, Found, NewEntry},
     memory::prefetch,
     slab::has_slots,
@@ -32,15 +30,8 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     /// this map.
     #[inline]
     pub(crate) fn unlink(&self, entry: Found<'_, K, V>) -> bool {
-        let Some(core) = self.core() else {
-            return false;
-        };
-        // SAFETY: inside the section in which it was found.
-        let removed = unsafe { core.remove(entry.head(), &self.to()) };
-        if removed {
-            self.queue_driver();
-        }
-        removed
+        let writer = self.writer();
+        writer.is_some_and(|writer| writer.remove(entry.head()))
     }
 }
 
@@ -53,41 +44,37 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     #[inline(never)]
     pub fn insert<'g>(
         &'g self,
-        mut new: NewEntry<K, V>,
+        new: NewEntry<K, V>,
         replace: bool,
         mut is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        let core = self
-            .core_for(0, false)
-            .unwrap_or_else(|| no_room(self.layout_for(0)));
+        let writer = self.writer_or_end();
+        let mut new = new;
         loop {
-            let is_same = |head| {
-                // SAFETY: found in the section, and this map's entries are of these types.
-                let other = unsafe { Found::<K, V>::of(head) };
+            let is_same = |new: &NewEntry<K, V>, head| {
+                // SAFETY: this map's entries are of these types.
+                let other = unsafe { Found::<K, V>::typed(head) };
                 other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
-            // SAFETY: inside a section of the map's domain; the entry is complete.
-            match unsafe { core.add_unless(new.head(), new.hash(), &self.to(), is_same) } {
-                Added::Done => {
-                    // SAFETY: it is, since this section.
-                    let new = unsafe { new.publish() };
-                    self.queue_driver();
+            let (old, refused) = match writer.add_unless(new, is_same) {
+                Ok(new) => {
+                    // SAFETY: it is of these types.
+                    let new = unsafe { Found::typed(new) };
                     return Ok(Inserted { new, old: None });
                 }
-                Added::Found(old) => {
-                    // SAFETY: found in the section.
-                    let old = unsafe { Found::of(old) };
-                    if !replace {
-                        return Err(Occupied { old, new });
-                    }
-                    match self.replace(old, new) {
-                        Ok(new) => {
-                            let old = Some(old);
-                            return Ok(Inserted { new, old });
-                        }
-                        Err(refused) => new = refused,
-                    }
+                Err(found) => found,
+            };
+            // SAFETY: this map's entries are of these types.
+            let old = unsafe { Found::typed(old) };
+            if !replace {
+                return Err(Occupied { old, new: refused });
+            }
+            match self.replace(old, refused) {
+                Ok(new) => {
+                    let old = Some(old);
+                    return Ok(Inserted { new, old });
                 }
+                Err(refused) => new = refused,
             }
         }
     }
@@ -110,37 +97,26 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         // instructions they are, the more of the next one's the processor begins while it waits for
         // the bucket.
         if const { has_slots(Layout::new::<Entry<K, V>>()) }
-            && let Some(core) = self.core()
-            && let Some(arena) = core.made_arena()
+            && let Some(writer) = self.writer()
+            && let Some(arena) = writer.made_arena()
         {
-            // SAFETY: inside a section of the map's domain.
-            let table = unsafe { core.table() };
             // While it is on its way, the entry is made.
-            prefetch(table.home_of(hash));
+            prefetch(writer.table().home_of(hash));
             if let Some(slot) = arena.allocate() {
                 // SAFETY: of the map's arena, just now.
                 let new = unsafe { NewEntry::in_slot(slot, hash, key, value) };
-                if table.add_at_once(new.head(), new.hash()) {
-                    core.note_added();
-                    if table.next().is_some() {
-                        self.help_to_move(core);
+                return match writer.core().add_at_once(new) {
+                    Ok(new) => {
+                        writer.help();
+                        // SAFETY: it is of these types.
+                        let new = unsafe { Found::typed(new) };
+                        Ok(Inserted { new, old: None })
                     }
-                    // SAFETY: it is in the map, since this section.
-                    let new = unsafe { new.publish() };
-                    return Ok(Inserted { new, old: None });
-                }
-                return self.insert(new, replace, is_same);
+                    Err(new) => self.insert(new, replace, is_same),
+                };
             }
         }
         self.put_after_making(hash, key, value, replace, is_same)
-    }
-
-    /// Does a change's part of a move.
-    #[cold]
-    fn help_to_move(&self, core: &Core) {
-        // SAFETY: inside a section of the map's domain.
-        unsafe { core.help(&self.to()) };
-        self.queue_driver();
     }
 
     #[inline(never)]
@@ -190,12 +166,9 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         let Some(core) = self.core() else {
             return Err(new);
         };
-        // SAFETY: inside the section in which it was found; the new one is complete.
-        if !unsafe { core.replace(old.head(), new.head()) } {
-            return Err(new);
-        }
-        // SAFETY: it is, since this section.
-        Ok(unsafe { new.publish() })
+        let new = core.replace(old.head(), new)?;
+        // SAFETY: it is of these types.
+        Ok(unsafe { Found::typed(new) })
     }
 
     /// Takes `entry` out. Returns whether it was in this map.
@@ -225,15 +198,11 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
                 return Err(found);
             }
             if let Some(seen) = seen
-                && let Some(core) = self.core()
-                // SAFETY: inside the section in which it was seen there, with that hash.
-                && let Some(may_move) = unsafe { core.remove_seen(found.head(), hash, seen) }
+                && let Some(writer) = self.writer()
+                && writer.remove_seen(found.head(), hash, seen)
             {
                 // SAFETY: taken out just now, by this thread.
                 unsafe { self.retire(found.pointer(), None) };
-                if may_move {
-                    self.queue_driver();
-                }
                 return Ok(Some(found));
             }
             if self.remove(found) {
@@ -275,8 +244,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     #[inline]
     fn fetch(&self, hash: u64) {
         if let Some(core) = self.core() {
-            // SAFETY: inside a section of the map's domain.
-            prefetch(unsafe { core.table() }.home_of(hash));
+            prefetch(core.table().home_of(hash));
         }
     }
 
@@ -284,9 +252,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V) -> NewEntry<K, V> {
         let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
-            // SAFETY: inside a section of the map's domain.
             self.core()
-                .and_then(|core| unsafe { core.arena(Layout::new::<Entry<K, V>>()) })
+                .and_then(|core| core.arena(Layout::new::<Entry<K, V>>()))
         } else {
             None
         };
@@ -314,10 +281,11 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, heap_bytes: Option<usize>) {
         if P::WAITS_FOR_READERS {
             let heap_bytes = match self.weigh {
-                // SAFETY: it is not retired yet.
-                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
-                    Some(self.weighed(entry, weigh))
-                },
+                Some(weigh) if needs_drop::<Entry<K, V>>() => {
+                    // SAFETY: it is not retired yet.
+                    let (key, value) = unsafe { entry.as_ref() }.pair();
+                    Some(internal::weigh(self.domain(), || weigh(key, value)))
+                }
                 _ => heap_bytes,
             };
             // SAFETY: no reader from now on finds it.
@@ -327,15 +295,5 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             // the drop has left.
             unsafe { entry.as_ptr().drop_in_place() };
         }
-    }
-
-    /// # Safety
-    ///
-    /// As for `retire`.
-    #[cold]
-    unsafe fn weighed(&self, entry: NonNull<Entry<K, V>>, weigh: fn(&K, &V) -> usize) -> usize {
-        // SAFETY: the caller's promise.
-        let (key, value) = unsafe { entry.as_ref() }.pair();
-        internal::weigh(self.domain(), || weigh(key, value))
     }
 }

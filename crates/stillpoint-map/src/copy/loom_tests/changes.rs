@@ -1,6 +1,6 @@
 //! Inserts, updates and removals beside readers: of entries in slots, and of those behind them.
 
-use super::{BOTH_WAYS, By, KEY, Map, OTHERS, Sound, both, full, hash_of, key, model};
+use super::{BOTH_WAYS, By, KEY, Map, OTHERS, Sound, both, full, key, model};
 use crate::word::SLOTS;
 use std::sync::{
     Arc as StdArc,
@@ -32,8 +32,7 @@ fn loom_copies_a_tag_before_its_entry_is_caught() {
             &map,
             |map| assert_grows(map, KEY),
             |map| {
-                // SAFETY: as in `put`.
-                let bucket = unsafe { map.core.table() }.at(0);
+                let bucket = map.table().at(0);
                 // SAFETY: broken on purpose.
                 unsafe {
                     let word = bucket.word();
@@ -143,11 +142,7 @@ fn loom_copies_what_was_seen_stays_seen() {
 /// Also by a change that leaves the entry as it is.
 #[test]
 fn loom_copies_what_a_change_has_seen_stays_seen() {
-    spill_of_a_new_key(|map| {
-        // SAFETY: as in `put`.
-        let look = unsafe { map.core.look(hash_of(&KEY), |key| *key == KEY) };
-        Some(look.pair()?.1)
-    });
+    spill_of_a_new_key(|map| Some(map.look(KEY).pair()?.1));
 }
 
 /// A reader that finds a key in the spill does not look at the word once more.
@@ -155,13 +150,11 @@ fn loom_copies_what_a_change_has_seen_stays_seen() {
 #[should_panic(expected = "seen, and not seen")]
 fn loom_copies_a_spill_seen_before_its_update_is_caught() {
     spill_of_a_new_key(|map| {
-        // SAFETY: as in `put`.
-        unsafe {
-            let bucket = map.core.table().at(0);
-            let seen = bucket.seen(bucket.word());
-            let (_, pair) = bucket.place(&seen, KEY as u8, |key| *key == KEY)?;
-            Some(pair.1)
-        }
+        let bucket = map.table().at(0);
+        // SAFETY: the word is the bucket's.
+        let seen = unsafe { bucket.seen(bucket.word()) };
+        let (_, pair) = seen.place(KEY as u8, |key| *key == KEY)?;
+        Some(pair.1)
     });
 }
 

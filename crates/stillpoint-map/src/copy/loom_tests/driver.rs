@@ -11,8 +11,7 @@ use stillpoint_platform::{
 /// As the callback does.
 fn run<P: Leaves>(map: &Map<P>) {
     assert!(map.core.driving.begin(), "there is one callback at a time");
-    // SAFETY: the model keeps the table; this drives.
-    if unsafe { map.core.drive(map) } {
+    if map.writer().drive() {
         map.is_asked_for.store(true, Ordering::Relaxed);
     }
     map.core.driving.end();
@@ -25,15 +24,11 @@ fn begin_a_move_while_it_ends(run: fn(&Map<Sound>)) {
         // For a move that has ended.
         assert!(map.core.driving.is_to_queue());
         both(&map, run, |map| {
-            // SAFETY: the model keeps the table.
-            unsafe {
-                let table = map.core.table();
-                map.core.start_move(table, table.bits());
-                map.core.have_driven(map);
-            }
+            let table = map.table();
+            map.core.start_move(table, table.bits());
+            map.writer().have_driven();
         });
-        // SAFETY: the same.
-        let is_moving = unsafe { map.core.can_drive() };
+        let is_moving = map.writer().to_drive().is_some();
         let is_asked_for = map.is_asked_for.load(Ordering::Relaxed);
         assert!(is_asked_for || !is_moving, "the table stays as it is");
     });
@@ -50,8 +45,7 @@ fn loom_copies_a_move_that_begins_is_driven() {
 fn loom_copies_a_callback_that_ends_too_soon_is_caught() {
     begin_a_move_while_it_ends(|map| {
         assert!(map.core.driving.begin());
-        // SAFETY: the model keeps the table.
-        if unsafe { map.core.can_drive() } {
+        if map.writer().to_drive().is_some() {
             map.is_asked_for.store(true, Ordering::Relaxed);
         } else {
             map.core.driving.end_queue();
@@ -73,8 +67,7 @@ fn drive_beside(other: fn(&Map<Sound>)) {
         while map.is_asked_for.swap(false, Ordering::Relaxed) {
             run(&map);
         }
-        // SAFETY: the model keeps the table.
-        assert_eq!(unsafe { map.core.table() }.bits(), 1, "it has moved");
+        assert_eq!(map.table().bits(), 1, "it has moved");
         map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)], By::Next);
     });
 }

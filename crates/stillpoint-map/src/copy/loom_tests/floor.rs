@@ -18,8 +18,7 @@ fn move_beside(map: &Arc<Map<Sound>>, other: impl FnOnce(&Map<Sound>) + Send + '
 }
 
 fn capacity(map: &Map<Sound>) -> usize {
-    // SAFETY: the model keeps the table.
-    unsafe { map.core.capacity() }
+    map.writer().capacity()
 }
 
 /// What was reserved comes, also if a move to a smaller table ends meanwhile.
@@ -27,8 +26,7 @@ fn capacity(map: &Map<Sound>) -> usize {
 fn loom_copies_reserve_while_a_shrink_ends() {
     model(|| {
         let map = moving(1, false);
-        // SAFETY: the model keeps the table.
-        move_beside(&map, |map| assert!(unsafe { map.core.reserve(11) }));
+        move_beside(&map, |map| assert!(map.writer().reserve(11)));
         assert!(capacity(&map) >= 11, "it was reserved");
     });
 }
@@ -38,8 +36,7 @@ fn loom_copies_reserve_while_a_shrink_ends() {
 fn loom_copies_shrink_to_fit_while_a_move_ends() {
     model(|| {
         let map = moving(2, true);
-        // SAFETY: the same.
-        move_beside(&map, |map| unsafe { map.core.shrink_to_fit(map) });
+        move_beside(&map, |map| map.writer().shrink_to_fit());
         assert_eq!(capacity(&map), 10, "it is to fit");
     });
 }

@@ -114,10 +114,7 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
             },
             |map| {
                 let to_move = map.start_move(2);
-                let mut locked = to_move
-                    .from
-                    .lock_at(0, || map.core.epochs.stamp(map))
-                    .unwrap();
+                let mut locked = to_move.from.lock_at(0, || map.writer().stamp()).unwrap();
                 locked.set_moved();
                 drop(locked);
                 let entry = Tagged {
@@ -219,8 +216,7 @@ fn loom_copies_two_helpers() {
             assert_has_quarters(map);
         };
         both(&map, help, help);
-        // SAFETY: the model keeps it.
-        let table = unsafe { map.core.table() };
+        let table = map.table();
         assert!(table.bits() == 2 && table.next().is_none(), "it has moved");
         assert_eq!(map.retired.lock().unwrap().len(), 1);
     });

@@ -102,10 +102,7 @@ fn loom_copies_an_old_stamp_is_caught() {
         map.advance();
         // Readers that enter from here on do not hold up the grace period of the closed epoch.
         map.periods.try_complete(map.periods.get_state(), WRITER);
-        // SAFETY: as in `put`.
-        let mut locked = unsafe { map.core.table() }
-            .lock_at(0, || old.stamp())
-            .unwrap();
+        let mut locked = map.table().lock_at(0, || old.stamp()).unwrap();
         locked.empty(0, || old.stamp());
     });
 }

@@ -1,0 +1,152 @@
+//! What is known to stay, by its type.
+
+use std::{fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
+
+/// A `T` that is a map, or a part of one, in a section of the map's domain.
+///
+/// While there is a reference to it, such a section is open, or the caller is alone with the map. So what
+/// was found through the reference is not freed before the reference has ended.
+#[repr(transparent)]
+pub struct Pinned<T>(T);
+
+impl<T> Pinned<T> {
+    /// # Safety
+    ///
+    /// While the result is used, a section of the map's domain is open, or the caller is alone with the map.
+    #[inline(always)]
+    pub unsafe fn of(part: &T) -> &Self {
+        // SAFETY: it is nothing but the part, by `repr(transparent)`.
+        unsafe { &*std::ptr::from_ref(part).cast() }
+    }
+}
+
+impl<T> Deref for Pinned<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The core of a map in a section of its domain, and the world: where the map's parts go when they are no
+/// longer used. Changes are its methods.
+pub struct Writer<'g, C, W> {
+    core: &'g Pinned<C>,
+    world: W,
+}
+
+impl<C, W: Copy> Clone for Writer<'_, C, W> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C, W: Copy> Copy for Writer<'_, C, W> {}
+
+impl<'g, C, W: Copy> Writer<'g, C, W> {
+    /// # Safety
+    ///
+    /// The world is that of the map: it frees what it gets after a grace period of the map's domain.
+    #[inline(always)]
+    pub unsafe fn of(core: &'g Pinned<C>, world: W) -> Self {
+        Self { core, world }
+    }
+
+    #[inline(always)]
+    pub fn core(self) -> &'g Pinned<C> {
+        self.core
+    }
+
+    #[inline(always)]
+    pub fn world(self) -> W {
+        self.world
+    }
+}
+
+impl<C, W> Deref for Writer<'_, C, W> {
+    type Target = Pinned<C>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Pinned<C> {
+        self.core
+    }
+}
+
+/// A pointer, as it was allocated, to what stays for as long as `'g`, and is changed by atomics alone. Not
+/// a reference, as what is made of one may not free.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Live<'g, T> {
+    pointer: NonNull<T>,
+    stays: PhantomData<&'g T>,
+}
+
+impl<T> Clone for Live<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Live<'_, T> {}
+
+impl<T> PartialEq for Live<'_, T> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.pointer == other.pointer
+    }
+}
+
+impl<T> Eq for Live<'_, T> {}
+
+impl<'g, T> Live<'g, T> {
+    /// # Safety
+    ///
+    /// It stays for as long as `'g`, and is changed by atomics alone.
+    #[inline(always)]
+    pub unsafe fn of(pointer: NonNull<T>) -> Self {
+        Self {
+            pointer,
+            stays: PhantomData,
+        }
+    }
+
+    /// Returns the pointer, as it was allocated.
+    #[inline(always)]
+    pub fn pointer(self) -> NonNull<T> {
+        self.pointer
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> &'g T {
+        // SAFETY: that of `of`.
+        unsafe { self.pointer.as_ref() }
+    }
+}
+
+impl<'g, T> From<&'g T> for Live<'g, T> {
+    #[inline(always)]
+    fn from(part: &'g T) -> Self {
+        Self {
+            pointer: part.into(),
+            stays: PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for Live<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.get()
+    }
+}
