@@ -9,8 +9,8 @@ use std::{
 };
 use stillpoint::tasks_trace::TraceDomain;
 use stillpoint_map::{
-    BTreeMap, Compute, CopyMap, Cursor, HashMap, HashSet, IntoIter, Iter, Keys, MapGuard,
-    Operation, OwnedMapGuard, PinnedHashMap, PinnedHashSet,
+    BTreeIterMut, BTreeMap, Compute, CopyMap, Cursor, HashMap, HashSet, IntoIter, Iter, IterMut,
+    Keys, MapGuard, Operation, OwnedMapGuard, PinnedHashMap, PinnedHashSet,
 };
 
 /// Whether a type has a trait, as a constant: the inherent one is only there where it has.
@@ -60,6 +60,14 @@ const _: () = {
     assert!(!implements!(Keys<Iter<'static, u32, NotSync>>: Send));
     assert!(implements!(IntoIter<u32, NotSync>: Send));
     assert!(!implements!(IntoIter<u32, NotSend>: Send));
+    // Unique references to values, and no guard.
+    assert!(implements!(IterMut<'static, u32, NotSync>: Send));
+    assert!(!implements!(IterMut<'static, u32, NotSync>: Sync));
+    assert!(!implements!(IterMut<'static, u32, NotSend>: Send));
+    assert!(!implements!(IterMut<'static, NotSend, u32>: Send));
+    assert!(implements!(BTreeIterMut<'static, u32, NotSync>: Send));
+    assert!(!implements!(BTreeIterMut<'static, u32, NotSync>: Sync));
+    assert!(!implements!(BTreeIterMut<'static, u32, NotSend>: Send));
     assert!(implements!(HashMap<u32, String>: UnwindSafe));
     assert!(implements!(HashMap<u32, String>: RefUnwindSafe));
     assert!(!implements!(HashMap<u32, NotSync>: RefUnwindSafe));
@@ -132,6 +140,23 @@ fn values_are_updated_and_computed_by_borrowed_keys() {
     assert_eq!(ordered.pin().update("a", |value| value + 1), Some(&2));
     let letters = HashMap::from([("a", 1)]);
     assert_eq!(letters.pin().update("a", |value| value + 1), Some(&2));
+}
+
+/// The clone is a map, and no second section.
+#[test]
+fn pinned_maps_are_cloned() {
+    let map = HashMap::from([(1, "one")]);
+    let clone: HashMap<i32, &str> = map.pin().clone();
+    assert_eq!(clone, map);
+    let ordered = BTreeMap::from([(1, "one")]);
+    let clone: BTreeMap<i32, &str> = ordered.pin().clone();
+    assert_eq!(clone, ordered);
+    let copies = CopyMap::from([(1, 10)]);
+    let clone: CopyMap<i32, i32> = copies.pin().clone();
+    assert_eq!(clone, copies);
+    let set = HashSet::from([1]);
+    let clone: HashSet<i32> = set.pin().clone();
+    assert_eq!(clone, set);
 }
 
 /// As std's maps: the same message, too.

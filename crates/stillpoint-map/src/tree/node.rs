@@ -1,6 +1,7 @@
 //! Nodes: leaves and inner nodes.
 //!
-//! A node's range of keys never changes, from its first publication to the last reader that has it.
+//! A node's range of keys never changes, from its first publication to the last reader that has it; but for a
+//! caller that is alone with the tree ([`super::exclusive`]).
 //! What would change a range replaces the nodes by others, and they are dead then. So a thread that
 //! has found a node may go on there, whatever others do, and finds what was in the range when the
 //! node died, at the least.
