@@ -104,6 +104,7 @@ impl<K, V> CompResult<K, V> {
 }
 
 /// The key whose entry a call reads and changes: see [`Cache::entry`].
+#[must_use = "it does nothing until one of its methods is called"]
 pub struct EntrySelector<'a, K, V, S, Q: ?Sized> {
     cache: &'a Cache<K, V, S>,
     key: &'a Q,
