@@ -76,7 +76,8 @@ impl Complete for Counted {}
 /// ```
 #[must_use = "nothing is made before `build`"]
 pub struct Builder<K, V, S = DefaultHashBuilder, W = Unweighed> {
-    pub(crate) settings: Settings<K, V, S>,
+    pub(crate) settings: Settings<K, V>,
+    pub(crate) hasher: S,
     state: PhantomData<fn() -> W>,
 }
 
@@ -145,8 +146,8 @@ impl<K, V> Builder<K, V> {
                 listener: None,
                 clock: Clock::Monotonic,
                 container: None,
-                hasher: DefaultHashBuilder::default(),
             },
+            hasher: DefaultHashBuilder::default(),
             state: PhantomData,
         }
     }
@@ -213,6 +214,7 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     fn into_state<T>(self) -> Builder<K, V, S, T> {
         Builder {
             settings: self.settings,
+            hasher: self.hasher,
             state: PhantomData,
         }
     }
@@ -334,29 +336,9 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     /// Sets how keys are hashed. For keys that an attacker chooses take
     /// [`RandomState`](std::hash::RandomState): the default hasher is no proof against keys that collide.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T, W> {
-        let Settings {
-            max,
-            name,
-            scale,
-            is_pinned,
-            expiry,
-            listener,
-            clock,
-            container,
-            hasher: _,
-        } = self.settings;
         Builder {
-            settings: Settings {
-                max,
-                name,
-                scale,
-                is_pinned,
-                expiry,
-                listener,
-                clock,
-                container,
-                hasher,
-            },
+            settings: self.settings,
+            hasher,
             state: PhantomData,
         }
     }
@@ -397,7 +379,7 @@ where
     {
         if !needs_drop::<K>() && !needs_drop::<V>() {
             // They own nothing.
-            return self.settings.build();
+            return self.settings.build(self.hasher);
         }
         let owned = |key: &K, value: &V| {
             let owned = key.heap_bytes().saturating_add(value.heap_bytes());
@@ -416,17 +398,19 @@ where
     /// Makes the cache.
     #[must_use]
     pub fn build(self) -> Cache<K, V, S> {
-        self.settings.build()
+        self.settings.build(self.hasher)
     }
 }
 
-impl<K, V, S> Settings<K, V, S>
+impl<K, V> Settings<K, V>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
 {
-    fn build(mut self) -> Cache<K, V, S> {
+    fn build<S>(mut self, hasher: S) -> Cache<K, V, S>
+    where
+        S: BuildHasher + Send + Sync + 'static,
+    {
         self.container = match self.max {
             Some(_) => None,
             None => self.container.or_else(Container::find),
@@ -434,7 +418,7 @@ where
         let of_container = || self.container.as_ref().map(Container::max);
         let max = self.max.or_else(of_container);
         let max = max.unwrap_or_else(|| max_for(u64::MAX));
-        let cache = Cache::of(Inner::new(self, max, Memory::of::<V>()));
+        let cache = Cache::of(Inner::new(self, hasher, max, Memory::of::<V>()));
         cache.be_visited();
         cache
     }

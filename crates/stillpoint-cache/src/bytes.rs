@@ -27,9 +27,6 @@ const STEPS: usize = 256;
 /// Upper bound on the values that are moved in a section.
 const BATCH: usize = 128;
 
-/// The old places of values that were moved.
-type Batch = [Bytes; BATCH];
-
 /// Caches of byte values.
 impl<K, S> Cache<K, Bytes, S>
 where
@@ -109,9 +106,9 @@ where
             },
             position => position,
         };
-        let (mut next, mut batch) = (Some(position), None);
+        let mut next = Some(position);
         for _ in 0..STEPS {
-            next = self.move_some(position, arena, &mut batch, |_| ());
+            next = self.move_some(position, arena, |_| ());
             match next {
                 Some(then) => position = then,
                 None => break,
@@ -131,15 +128,8 @@ where
 
     /// Moves what is to be moved in some buckets; `see` is shown the old places. Returns where to go
     /// on; `None` at the end.
-    fn move_some(
-        &self,
-        position: u64,
-        arena: &Arena,
-        unused: &mut Option<Box<Batch>>,
-        see: impl Fn(&[Bytes]),
-    ) -> Option<u64> {
-        let mut batch = unused.take().unwrap_or_else(new_batch);
-        let (mut next, mut moved, mut weight) = (Some(position), 0, 0);
+    fn move_some(&self, position: u64, arena: &Arena, see: impl Fn(&[Bytes])) -> Option<u64> {
+        let (mut next, mut batch, mut weight) = (Some(position), Vec::new(), 0);
         let section = Section::begin();
         let store = section.entries(self.inner());
         let mut entries = store.iter_from(next);
@@ -149,7 +139,7 @@ where
                 let Some(value) = value.downcast_ref::<Bytes>() else {
                     continue;
                 };
-                if moved == BATCH {
+                if batch.len() == BATCH {
                     // Many have gone to one bucket: the rest is for the next time.
                     continue;
                 }
@@ -159,8 +149,7 @@ where
                     Ok(None) => continue,
                     Ok(Some(old)) => {
                         weight += old.footprint();
-                        batch[moved] = old;
-                        moved += 1;
+                        batch.push(old);
                     }
                     Err(_) => {
                         next = None;
@@ -173,22 +162,16 @@ where
                 break;
             }
         }
-        see(&batch[..moved]);
+        see(&batch);
         drop(section);
-        if moved == 0 {
-            *unused = Some(batch);
-        } else {
-            arena.note_moved(moved);
-            let batch = NonNull::from(Box::leak(batch));
+        if !batch.is_empty() {
+            arena.note_moved(batch.len());
+            let batch = NonNull::from(Box::leak(Box::new(batch)));
             // SAFETY: from a box; readers that begin from now on find the new places.
             unsafe { stillpoint::global().retire_weighed(batch, weight) };
         }
         next
     }
-}
-
-fn new_batch() -> Box<Batch> {
-    Box::new(std::array::from_fn(|_| Bytes::default()))
 }
 
 /// Moves all that lies where it is not to stay, and writes over the old places before readers have
@@ -203,12 +186,12 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     S: BuildHasher,
 {
-    let (arena, mut position, mut batch) = (cache.arena(), Some(0), None);
+    let (arena, mut position) = (cache.arena(), Some(0));
     arena.begin_moving();
     while let Some(from) = position {
         // SAFETY: the caller's promise.
         let overwrite = |old: &[Bytes]| old.iter().for_each(|old| unsafe { old.overwrite() });
-        position = cache.move_some(from, arena, &mut batch, overwrite);
+        position = cache.move_some(from, arena, overwrite);
     }
 }
 
@@ -222,7 +205,13 @@ mod tests {
     /// Returns a cache that the service thread does not know.
     fn unvisited() -> Pages {
         let memory = Memory::of::<Bytes>();
-        Cache::of(Inner::new(Pages::builder().settings, u64::MAX, memory))
+        let builder = Pages::builder();
+        Cache::of(Inner::new(
+            builder.settings,
+            builder.hasher,
+            u64::MAX,
+            memory,
+        ))
     }
 
     /// Returns a value that fits into a slot. Slots are small in Miri.

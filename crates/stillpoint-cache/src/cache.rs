@@ -4,19 +4,17 @@
 
 use crate::{
     clock::Clock,
-    container::Container,
     flight::Flights,
-    listener::{Listener, Notes},
+    listener::Notes,
     memory::Memory,
     node::{HIDDEN, Id, Locked, Meta, NEVER, Node},
     removal::Cause,
-    settings::{Expiry, IsPinned, Settings},
+    settings::Settings,
     shared::Shared,
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
     watcher::Visited,
-    weigh::Scale,
 };
 use std::{
     fmt,
@@ -160,18 +158,11 @@ pub struct Inner<K, V, S> {
     place: AtForkHandle,
     pub store: Store<K, Node<V>>,
     pub shared: Shared,
-    name: String,
+    pub settings: Settings<K, V>,
     pub hasher: S,
-    pub scale: Scale<K, V>,
-    pub is_pinned: Option<Box<IsPinned<K, V>>>,
-    pub expiry: Expiry<K, V>,
-    pub listener: Option<Listener<K, V>>,
-    pub clock: Clock,
     pub flights: Flights<K, V>,
     /// The reference that the service thread has.
     pub visited: OnceLock<Weak<dyn Visited>>,
-    /// The container whose limit it follows.
-    pub container: Option<Container>,
     pub memory: Memory,
 }
 
@@ -220,22 +211,15 @@ impl Presence {
 }
 
 impl<K, V, S> Inner<K, V, S> {
-    pub fn new(settings: Settings<K, V, S>, max: u64, memory: Memory) -> Self {
-        let store = Store::new(None);
+    pub fn new(settings: Settings<K, V>, hasher: S, max: u64, memory: Memory) -> Self {
         Self {
             place: AtForkHandle::reserve(),
-            store,
+            store: Store::new(None),
             shared: Shared::new(max),
-            name: settings.name,
-            hasher: settings.hasher,
-            scale: settings.scale,
-            is_pinned: settings.is_pinned,
-            expiry: settings.expiry,
-            listener: settings.listener,
-            clock: settings.clock,
+            settings,
+            hasher,
             flights: Flights::new(),
             visited: OnceLock::new(),
-            container: settings.container,
             memory,
         }
     }
@@ -251,7 +235,7 @@ impl<K, V, S> Inner<K, V, S> {
     }
 
     pub fn notes(&self) -> Notes<'_, K, V> {
-        Notes::new(self.listener.as_ref())
+        Notes::new(self.settings.listener.as_ref())
     }
 
     /// Returns whether look-ups find an entry that is in the map.
@@ -264,7 +248,7 @@ impl<K, V, S> Inner<K, V, S> {
     pub fn presence(&self, meta: &Meta) -> Presence {
         match meta.expires.load(Ordering::Relaxed) {
             HIDDEN => Presence::Hidden,
-            at if at != NEVER && self.clock.before(at).is_none() => Presence::Expired,
+            at if at != NEVER && self.settings.clock.before(at).is_none() => Presence::Expired,
             _ => Presence::Found,
         }
     }
@@ -272,12 +256,13 @@ impl<K, V, S> Inner<K, V, S> {
     /// Notes that an entry was found that expires, unless it has expired. Returns whether it is there.
     #[inline(never)]
     fn mark_expiring(&self, meta: &Meta) -> bool {
-        let Some(now) = self.clock.before(meta.expires.load(Ordering::Relaxed)) else {
+        let Settings { clock, expiry, .. } = &self.settings;
+        let Some(now) = clock.before(meta.expires.load(Ordering::Relaxed)) else {
             return false;
         };
         meta.mark();
-        if let Some(idle) = self.expiry.idle {
-            meta.touch(now, idle, || self.clock.now());
+        if let Some(idle) = expiry.idle {
+            meta.touch(now, idle, || clock.now());
         }
         true
     }
@@ -448,7 +433,7 @@ where
         Ref {
             id,
             _section,
-            clock: &self.inner.clock,
+            clock: &self.inner.settings.clock,
             entry: PhantomData,
         }
     }
@@ -538,7 +523,7 @@ impl<K, V, S> Clone for Cache<K, V, S> {
 impl<K, V, S> fmt::Debug for Cache<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("name", &self.inner.name)
+            .field("name", &self.inner.settings.name)
             .field("tenant", &self.handle.name)
             .finish_non_exhaustive()
     }

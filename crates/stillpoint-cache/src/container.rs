@@ -343,7 +343,12 @@ mod tests {
         builder.settings.container = Some(container);
         // One that the service thread does not know.
         let memory = Memory::of::<u64>();
-        let cache = Cache::of(Inner::new(builder.settings, u64::MAX, memory));
+        let cache = Cache::of(Inner::new(
+            builder.settings,
+            builder.hasher,
+            u64::MAX,
+            memory,
+        ));
         let watch = Watch::new();
         // SAFETY: no other thread has it.
         let mut watcher = unsafe { Watcher::new(&watch) };

@@ -2,13 +2,15 @@
 
 use crate::{
     Weigh,
-    cache::{Cache, Section},
+    cache::{Cache, Pinned, Section},
+    node::Node,
 };
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
     vec,
 };
+use stillpoint_map::internal::Found;
 
 /// Number of buckets that are visited in one section.
 pub const HOMES: usize = 16;
@@ -51,18 +53,27 @@ where
     }
 
     fn step(&self, position: &mut Option<u64>, visit: &mut impl FnMut(&K, &V)) {
+        self.visit_some(position, |found, store| {
+            if self.inner().is_found(found)
+                && self.has(found, store, |handle| Some(handle.number()))
+            {
+                let entry = found.get();
+                visit(&entry.key, &entry.value.value);
+            }
+        });
+    }
+
+    /// Calls `visit` in a section with what the map has in some buckets. Moves `position` on: to `None` at the end.
+    pub(crate) fn visit_some(
+        &self,
+        position: &mut Option<u64>,
+        mut visit: impl FnMut(Found<'_, K, Node<V>>, &Pinned<K, V>),
+    ) {
         let section = Section::begin();
         let store = section.entries(self.inner());
         let mut entries = store.iter_from(*position);
         for _ in 0..HOMES {
-            for found in entries.next_home() {
-                if self.inner().is_found(found)
-                    && self.has(found, store, |handle| Some(handle.number()))
-                {
-                    let entry = found.get();
-                    visit(&entry.key, &entry.value.value);
-                }
-            }
+            entries.next_home().for_each(|found| visit(found, store));
             *position = entries.position();
         }
     }

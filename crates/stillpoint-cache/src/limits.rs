@@ -144,7 +144,7 @@ where
 
     /// Returns the flag that says whether the cache follows the limit of its container.
     fn follows(&self) -> Option<&AtomicBool> {
-        Some(&self.inner().container.as_ref()?.follows)
+        Some(&self.inner().settings.container.as_ref()?.follows)
     }
 
     fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {

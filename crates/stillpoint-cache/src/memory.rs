@@ -150,7 +150,12 @@ mod tests {
     /// Returns a cache that the service thread does not know.
     fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
         let builder = Cache::<u64, V>::builder();
-        Cache::of(Inner::new(builder.settings, u64::MAX, Memory::of::<V>()))
+        Cache::of(Inner::new(
+            builder.settings,
+            builder.hasher,
+            u64::MAX,
+            Memory::of::<V>(),
+        ))
     }
 
     /// Also while another shrink has begun.

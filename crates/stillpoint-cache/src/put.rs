@@ -6,6 +6,7 @@ use crate::{
     listener::Notes,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     removal::{Cause, InsertError},
+    settings::Settings,
     state::{Claimed, Entrant, Inheritance, Load, State, Ticket},
     statistics::Event,
 };
@@ -182,8 +183,9 @@ where
         let inner = self.inner();
         // User code, before the section.
         let (expires, latest) = self.lifetime(&key, &value, ttl);
-        let weighed = inner.scale.weigh(&key, &value, expires != NEVER);
-        let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
+        let weighed = inner.settings.scale.weigh(&key, &value, expires != NEVER);
+        let is_pinned = inner.settings.is_pinned.as_ref();
+        let pinned = is_pinned.is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let mut linked = {
             // Told after the section: declared before it. So is what is not put in: its destructors are user code.
@@ -216,7 +218,7 @@ where
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
     /// case.
     fn lifetime(&self, key: &K, value: &V, ttl: Option<Duration>) -> (u64, u64) {
-        let (inner, expiry) = (self.inner(), &self.inner().expiry);
+        let Settings { clock, expiry, .. } = &self.inner().settings;
         let after = || expiry.after.as_ref().and_then(|after| after(key, value));
         let mut live = ttl.or_else(after).map(nanos).or(expiry.live);
         if expiry.idle.is_some() {
@@ -225,7 +227,7 @@ where
         if live.is_none() && expiry.idle.is_none() {
             return (NEVER, NEVER);
         }
-        let now = inner.clock.now();
+        let now = clock.now();
         // 0 is for hidden entries.
         let at = |span: Option<u64>| span.map_or(NEVER, |span| now.saturating_add(span).max(1));
         (at(live).min(at(expiry.idle)), at(live))
@@ -426,7 +428,7 @@ where
     fn expire_if_due(&self, due: Option<u64>, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
         let Some(due) = due else { return };
         // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
-        let now = self.inner().clock.now() >> TICK << TICK;
+        let now = self.inner().settings.clock.now() >> TICK << TICK;
         if due <= now {
             self.batch(Cause::Expired, store, notes, |state, locked, claimed| {
                 state.expire(locked, now, claimed)

@@ -233,24 +233,19 @@ where
         self.outdate_loads();
         let (mut position, mut removed) = (Some(0), 0);
         while position.is_some() {
+            // Told after the section.
             let mut notes = self.inner().notes();
-            let section = Section::begin();
-            let store = section.entries(self.inner());
-            let mut entries = store.iter_from(position);
-            for _ in 0..crate::iter::HOMES {
-                for found in entries.next_home() {
-                    let entry = found.get();
-                    // A hidden one has not been inserted yet, or is removed already.
-                    if self.inner().presence(&entry.value.meta) != Presence::Hidden
-                        && self.has(found, store, Handle::own_number)
-                        && condition(&entry.key, &entry.value.value)
-                        && self.take_found(found, store, &mut notes).is_some()
-                    {
-                        removed += 1;
-                    }
+            self.visit_some(&mut position, |found, store| {
+                let entry = found.get();
+                // A hidden one has not been inserted yet, or is removed already.
+                if self.inner().presence(&entry.value.meta) != Presence::Hidden
+                    && self.has(found, store, Handle::own_number)
+                    && condition(&entry.key, &entry.value.value)
+                    && self.take_found(found, store, &mut notes).is_some()
+                {
+                    removed += 1;
                 }
-                position = entries.position();
-            }
+            });
         }
         removed
     }
@@ -278,7 +273,7 @@ where
     /// Works in batches: between two of them other threads have the lock, the listener is told, and
     /// no section is open. What expires meanwhile is left for the next call.
     pub fn run_pending(&self) {
-        let now = self.inner().clock.now();
+        let now = self.inner().settings.clock.now();
         self.in_batches(usize::MAX, Cause::Expired, |state, locked, claimed| {
             state.expire(locked, now, claimed)
         });

@@ -13,8 +13,8 @@ pub struct Expiry<K, V> {
     pub after: Option<Box<ExpireAfter<K, V>>>,
 }
 
-/// All settings.
-pub struct Settings<K, V, S> {
+/// All settings but the hasher.
+pub struct Settings<K, V> {
     /// The limit, in its unit.
     pub max: Option<u64>,
     pub name: String,
@@ -23,6 +23,6 @@ pub struct Settings<K, V, S> {
     pub expiry: Expiry<K, V>,
     pub listener: Option<Listener<K, V>>,
     pub clock: Clock,
+    /// The container whose limit it follows.
     pub container: Option<Container>,
-    pub hasher: S,
 }

@@ -237,7 +237,7 @@ impl State {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
-        let handle = Handle::new(number, name, Arc::clone(parent));
+        let handle = Handle::new(number, name, Some(Arc::clone(parent)));
         let tenant = Tenant::new(Arc::clone(&handle));
         self.tenants[number as usize] = Some(Box::new(tenant));
         self.hang(number, above);

@@ -31,14 +31,10 @@ impl Handle {
 
     /// Makes the handle of a whole cache.
     pub fn root() -> Arc<Self> {
-        Self::with_parent(ROOT, "".into(), None)
+        Self::new(ROOT, "".into(), None)
     }
 
-    pub fn new(number: u32, name: Arc<str>, parent: Arc<Handle>) -> Arc<Self> {
-        Self::with_parent(number, name, Some(parent))
-    }
-
-    fn with_parent(number: u32, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
+    pub fn new(number: u32, name: Arc<str>, parent: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             number,
             name,

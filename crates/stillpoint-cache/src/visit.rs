@@ -50,12 +50,12 @@ impl<K, V, S> Inner<K, V, S> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
         let follows = || {
-            let container = self.container.as_ref();
+            let container = self.settings.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
         let at = if state.has_work() || before == FORGOTTEN && follows() {
             0
-        } else if !matches!(self.clock, Clock::Monotonic) {
+        } else if !matches!(self.settings.clock, Clock::Monotonic) {
             NEVER
         } else if before == FORGOTTEN {
             expires.min(state.next_due().unwrap_or(NEVER))
@@ -111,7 +111,7 @@ where
             arena.on_scattered(move || service::ask(&own, clock::now() + PAUSE));
         }
         let _ = self.inner().visited.set(own);
-        if self.inner().container.is_some() {
+        if self.inner().settings.container.is_some() {
             self.inner().ask_for_visit(Some(0));
         }
     }
@@ -126,8 +126,8 @@ where
         // What is asked for from now on comes before the end of this, or leads to another visit.
         self.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
         let mut again = false;
-        if matches!(inner.clock, Clock::Monotonic) {
-            let now = inner.clock.now();
+        if matches!(inner.settings.clock, Clock::Monotonic) {
+            let now = inner.settings.clock.now();
             again |= self.in_batches(BATCHES, Cause::Expired, |state, locked, claimed| {
                 state.expire(locked, now, claimed)
             });
@@ -140,7 +140,7 @@ where
         let now = clock::now();
         let settle = inner.memory.settle(now);
         self.with_state(|state| {
-            let due = match inner.clock {
+            let due = match inner.settings.clock {
                 Clock::Monotonic => state.next_due(),
                 Clock::Manual(_) => None,
             };
@@ -174,7 +174,7 @@ where
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
     /// when to look again, and whether there is more to evict.
     fn follow_container(&self, watcher: &mut Watcher<'_>) -> (Option<Nanos>, bool) {
-        let Some(container) = &self.inner().container else {
+        let Some(container) = &self.inner().settings.container else {
             return (None, false);
         };
         let heard = container.events();

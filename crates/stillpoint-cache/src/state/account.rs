@@ -113,7 +113,7 @@ impl State {
                     return true;
                 }
                 // Where all is pinned, no search is made.
-                searched = self.has_evictable(number);
+                searched = self.tenant(number).gives();
                 if !self.give_back(locked, number, claimed) {
                     let tenant = self.tenant_mut(number);
                     tenant.stuck_at = above(tenant.usage);

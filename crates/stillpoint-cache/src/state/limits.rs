@@ -504,7 +504,7 @@ impl State {
         above: u32,
         what_for: For,
     ) -> Option<(u32, Id)> {
-        if !self.has_evictable(above) {
+        if !self.tenant(above).gives() {
             return None;
         }
         if self.tenants.len() == 1 {

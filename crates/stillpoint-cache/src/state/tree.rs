@@ -273,11 +273,6 @@ impl State {
             |list: &Ends| list.first.is_some() && (list.first, list.last) != (child, child);
         tenant.policy.entries() == 0 && !tenant.place.giving.iter().any(has_others)
     }
-
-    /// Returns whether something may be evicted from a tenant.
-    pub(super) fn has_evictable(&self, number: u32) -> bool {
-        self.tenant(number).gives()
-    }
 }
 
 impl Tenant {
