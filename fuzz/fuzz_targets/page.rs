@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stillpoint_platform::stats::{
     layout::{
-        self, BLOCKS_AT, FIELDS_AT, KINDS_AT, MAGIC, MOST_FIELDS, MOST_KINDS, MOST_SLOTS, SLOTS_AT,
-        VERSION, WORD, field, head, kind, slot,
+        self, BLOCKS_AT, FIELDS_AT, MAGIC, MOST_FIELDS, MOST_SLOTS, SLOTS_AT, VERSION, WORD, field,
+        head, slot,
     },
     read::{self, ReadAt},
 };
@@ -26,8 +26,8 @@ impl Hostile<'_> {
     /// A word: small, at a limit, somewhere in the page, or anything.
     fn word(&self) -> u64 {
         let limits = [
-            0, 1, 2, 8, MOST_KINDS, MOST_FIELDS, MOST_SLOTS, layout::MOST_BLOCK_WORDS, BLOCKS_AT,
-            layout::WORDS, usize::MAX,
+            0, 1, 2, 8, MOST_FIELDS, MOST_SLOTS, layout::MOST_BLOCK_WORDS, BLOCKS_AT, layout::WORDS,
+            usize::MAX,
         ];
         match self.next() % 8 {
             0..3 => u64::from(self.next() % 8),
@@ -48,9 +48,7 @@ impl Hostile<'_> {
             head::MAGIC => MAGIC,
             head::VERSION => VERSION,
             head::BYTES => layout::BYTES as u64,
-            KINDS_AT..FIELDS_AT if (at - KINDS_AT) % kind::WORDS == kind::BLOCK => {
-                64 + u64::from(self.next() % 32)
-            }
+            head::BLOCK => 64 + u64::from(self.next() % 32),
             FIELDS_AT..SLOTS_AT if (at - FIELDS_AT) % field::WORDS == field::AT => {
                 ((at - FIELDS_AT) / field::WORDS) as u64
             }
@@ -88,7 +86,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     assert!(values.sum::<usize>() <= layout::MOST_VALUES);
     for thing in &page.things {
         let names = thing.values.iter().map(|(name, _, _)| &**name);
-        for text in [&*thing.kind, &thing.name].into_iter().chain(names) {
+        for text in [&*thing.name].into_iter().chain(names) {
             assert!(text.len() <= 3 * 80 && !text.contains(char::is_control));
         }
         for (name, _, _) in &thing.values {
