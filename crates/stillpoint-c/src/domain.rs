@@ -321,10 +321,10 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier_nested(domain: *mut Do
 }
 
 /// Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
-/// liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
-/// so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the
-/// environment, for all domains. It is for programs that use an object outside of sections for a
-/// while after queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
+/// liburcu flavour that the domain belongs to, by at least `milliseconds`. Callbacks are delayed in whole
+/// batches, so by up to twice that time. The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
+/// the environment, or 0. Use it in programs that use an object outside of sections for a while after
+/// queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
 /// cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
 ///
 /// # Safety
@@ -495,7 +495,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 /// same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
 /// little takes memory, and which others can neither change nor shorten; the process must not close its
 /// descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
-/// environment does the same. To call it again does nothing. The child of a fork gets a page of its own.
+/// environment does the same. A second call does nothing. The child of a fork gets its own page.
 /// Not async-signal-safe.
 ///
 /// A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a

@@ -16,7 +16,7 @@
 //!
 //! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's
 //! (`include/stillpoint/functions.h`, made by cbindgen in a test), or inlined in
-//! `include/stillpoint/stillpoint.h`. It adds no orderings of its own.
+//! `include/stillpoint/stillpoint.h`. It adds no orderings.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod arena;

@@ -182,7 +182,7 @@ pub unsafe extern "C" fn stillpoint_lru_add(
             return Err(misuse(libc::EINVAL, "stillpoint_lru_add() of NULL"));
         }
         let tenant = lru.tenant(tenant)?;
-        // SAFETY: an `Arc` with a reference of its own, counted just now.
+        // SAFETY: the reference of this `Arc` was counted just now.
         let item = unsafe {
             Arc::from_raw(stillpoint_entry_get(entry).cast::<stillpoint_lru::Entry<Object>>())
         };
@@ -348,7 +348,7 @@ pub struct ShrinkerOps {
     /// Returns about how many objects could be freed. It should be cheap:
     /// stillpoint_lru_count_one().
     pub count: Option<unsafe extern "C" fn(scope: *const Scope, data: *mut c_void) -> usize>,
-    /// Looks at up to so many objects and frees those that can be freed. Returns how many it freed,
+    /// Looks at up to `objects` objects and frees those that can be freed. Returns how many it freed,
     /// or -1 if it cannot work now.
     pub scan:
         Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,

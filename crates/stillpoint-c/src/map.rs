@@ -133,10 +133,10 @@ unsafe fn is_match(
     move |node| unsafe { function(node.as_ptr().cast(), key) != 0 }
 }
 
-/// Makes a map with room for so many nodes: cds_lfht_new(). Its readers are in sections of the domain
-/// (NULL is the global one). The table grows and shrinks by itself, with STILLPOINT_MAP_KEEP_CAPACITY
-/// in the flags not below what it is made for. Does not block; not async-signal-safe. A domain that is
-/// destroyed before its maps ends with the last of these.
+/// Makes a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the domain
+/// (NULL is the global one). The table grows and shrinks by itself; with STILLPOINT_MAP_KEEP_CAPACITY
+/// in the flags it never shrinks below `capacity`. Does not block; not async-signal-safe. If the domain is
+/// destroyed before its maps, it ends with the last of them.
 ///
 /// -EINVAL for null or unknown flags; -ENOMEM.
 ///
@@ -225,9 +225,9 @@ pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
     unsafe { borrow(map).map_or(0, |map| map.pinned().capacity()) }
 }
 
-/// Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
-/// more. Does not wait for that: the table moves as it does when it grows, a few buckets with each change,
-/// and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
+/// Makes room for `nodes` more nodes, and keeps the table from shrinking below that: cds_lfht_resize()
+/// to a larger size. Does not wait: the table moves as it does when it grows, a few buckets with each
+/// change, and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
 /// than any table has; -EPERM outside of a section, if misuse is reported.
 ///
 /// # Safety

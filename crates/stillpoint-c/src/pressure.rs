@@ -35,8 +35,8 @@ pub struct PressureOptions {
     pub payload: *const c_void,
     /// The number of these bytes.
     pub payload_size: usize,
-    /// A pass goes on until no more than so many bytes are charged; 0 for a quarter less than at
-    /// its beginning.
+    /// Bytes that may still be charged at the end of a pass; 0 stands for three quarters of those
+    /// charged at its beginning.
     pub target: u64,
     /// Called after each pass; may be NULL.
     pub after: RelievedFunction,

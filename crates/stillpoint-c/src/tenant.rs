@@ -247,9 +247,9 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
     })
 }
 
-/// Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
-/// memory.reclaim. Returns by how many bytes its usage has fallen; memory that is freed after a
-/// grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and
+/// Tries to reclaim `bytes` bytes from the tenant and all below it, whatever it uses:
+/// memory.reclaim. Returns by how many bytes its usage has fallen, without memory that is freed after a
+/// grace period that has not ended. Calls shrinkers on this thread; does not wait. 0 for NULL, and
 /// inside a shrinker.
 ///
 /// # Safety

@@ -31,7 +31,7 @@ fn a_caller_may_know_fewer_fields_or_more() {
     let domain = domain::stillpoint_domain_new();
     for known in [1, 3, FIELDS, FIELDS + 2] {
         let mut fields = [u64::MAX; FIELDS + 3];
-        // SAFETY: the domain is alive, and so many bytes can be written to.
+        // SAFETY: the domain is alive, and `size` bytes can be written to.
         let outcome = unsafe {
             domain::stillpoint_domain_statistics(
                 domain,

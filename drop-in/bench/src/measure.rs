@@ -22,8 +22,8 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// What one operation costs when `threads` threads do them side by side: `work` does so many, by
-/// the number of its thread. Two thirds of the time are warm-up and search for a count.
+/// Measures one operation when `threads` threads do them side by side: `work` gets its thread's number, and how
+/// many operations to do. Two thirds of the time are warm-up and search for a count.
 pub fn cpu_ns_per_op(
     threads: usize,
     count: Option<u64>,
@@ -48,7 +48,7 @@ pub fn cpu_ns_per_op(
     vec![("cpu_ns_per_op", least.as_nanos() as f64 / operations)]
 }
 
-/// Runs `work` on so many threads, one of them this one, which begin together.
+/// Runs `work` on `threads` threads, one of them this one, which begin together.
 pub fn together(threads: usize, work: impl Fn(usize) + Sync) {
     let begin = Barrier::new(threads);
     thread::scope(|scope| {

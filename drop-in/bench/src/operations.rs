@@ -104,8 +104,8 @@ pub fn values<P: Pins>(count: Option<u64>) -> Figures {
     })
 }
 
-/// A look at a map that is half full, or an insertion or removal of a key; so many gets of a
-/// hundred.
+/// Measures an operation of a map that is half full: `gets` of a hundred are look-ups, the others insert or
+/// remove a key.
 pub fn skiplist(gets: u64, count: Option<u64>) -> Figures {
     let map = SkipMap::new();
     for _ in 0..KEYS / 2 {
@@ -144,7 +144,7 @@ pub fn deque(steals: bool, count: Option<u64>) -> Figures {
     })
 }
 
-/// An operation of two threads at a cache with space for all keys; so many gets of a hundred.
+/// Measures an operation of two threads on a cache with space for all keys; `gets` of a hundred are gets.
 pub fn moka(gets: u64, seed: u64, count: Option<u64>) -> Figures {
     let cache = moka::sync::Cache::new(CACHE_KEYS);
     for key in 0..CACHE_KEYS {

@@ -87,7 +87,7 @@ fn pin_first() -> Guard {
         LOCAL.set(handle.as_ptr());
         handle.pin()
     });
-    // At the thread's end each outermost guard has a participant of its own.
+    // At the thread's end each outermost guard has its own participant.
     known.unwrap_or_else(|_| default_collector().register().pin())
 }
 

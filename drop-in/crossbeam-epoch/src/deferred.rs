@@ -20,7 +20,7 @@ pub enum Frees {
     Unknown,
     /// It frees a block, and runs no code.
     Block(Layout),
-    /// It runs a destructor, and frees about so many bytes.
+    /// Runs a destructor, and frees about this many bytes.
     Bytes(usize),
 }
 

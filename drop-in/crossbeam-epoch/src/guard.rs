@@ -89,7 +89,7 @@ impl Guard {
     }
 
     /// Calls what this thread has deferred, as far as no guard is in the way: this one is, of what
-    /// has been deferred while it was there. So two flushes, each through a guard of its own, call
+    /// has been deferred while it was there. So two flushes, each through its own guard, call
     /// all that the thread had deferred, if no other thread is pinned.
     ///
     /// Never blocks but for the functions that it calls.

@@ -1,7 +1,7 @@
 //! A participant: what a handle of a collector and its guards share.
 //!
 //! It counts guards by itself, so that they may be nested or forgotten by the million, and is a
-//! reader of its own in the domain: two handles on one thread are two participants.
+//! separate reader in the domain: two handles on one thread are two participants.
 //!
 //! It is one thread's, as handles and guards are neither `Send` nor `Sync`, and lives while there
 //! is either. The counts go up and down here alone.

@@ -91,7 +91,7 @@ struct Header<T> {
     elements: [MaybeUninit<T>; 0],
 }
 
-/// That of a header with `len` elements; `None` if there is no space for so many.
+/// Returns the layout of a header with `len` elements, or `None` if it exceeds the address space.
 fn layout<T>(len: usize) -> Option<Layout> {
     let elements = Layout::array::<MaybeUninit<T>>(len).ok()?;
     let (both, _) = Layout::new::<Header<T>>().extend(elements).ok()?;

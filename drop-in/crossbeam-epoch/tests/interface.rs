@@ -188,7 +188,7 @@ impl Docs {
         let generics = self.plain(&implementation["generics"]);
         for id in self.children(item, "impl", "items") {
             let part = self.item(&id);
-            // Of a trait's the types alone: which provided methods an implementation has of its own
+            // Of a trait's the types alone: which provided methods an implementation overrides
             // is no promise.
             if of.is_none() || !part["inner"]["assoc_type"].is_null() {
                 let key = format!(

@@ -1,4 +1,4 @@
-//! What a process has of it: threads, its exit, its forks. Each test runs in a process of its own.
+//! What a process has of it: threads, its exit, its forks. Each test runs in its own process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

@@ -46,7 +46,7 @@ fn a_library_that_is_closed_stays_mapped() {
     let name = CString::new(library.as_os_str().as_bytes()).unwrap();
     let threads = || fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
-    // On a thread of its own: thread-local objects keep the library mapped while their thread runs.
+    // On a separate thread: thread-local objects keep the library mapped while their thread runs.
     let use_it = move || {
         // SAFETY: the library is what was built above, and its function has this type.
         unsafe {

@@ -44,8 +44,8 @@ mod demo {
     const INTERPRETERS: usize = 2;
     const COMPILATIONS: usize = 20_000;
     const SAMPLES: u64 = 1_000;
-    /// The compiler waits for the grace periods of what it has replaced after so many, some 750 KiB
-    /// of old code: a bound for what waits.
+    /// Number of compilations after which the compiler waits for the grace periods of the code that it has
+    /// replaced, some 750 KiB.
     const BETWEEN_BARRIERS: usize = 256;
     /// Nothing here should take that long on any machine.
     const LIMIT: Duration = Duration::from_secs(60);

@@ -35,7 +35,7 @@ const RELOADS: u64 = 200;
 const CLIENTS: usize = 8;
 /// How long a request takes to be answered; what a database would take.
 const WORK: Duration = Duration::from_millis(2);
-/// The slow request is at work until so many reloads have swapped theirs in.
+/// Number of reloads that are swapped in while the slow request is at work.
 const MEANWHILE: u64 = 50;
 /// Nothing here should take that long on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ impl Drop for Config {
     }
 }
 
-/// The server's readers have a domain of their own: a slow request delays reloads of this
+/// The server's readers have a separate domain: a slow request delays reloads of this
 /// configuration, and nothing else.
 static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
 static CONFIG: LazyLock<Rcu<Config>> = LazyLock::new(|| Rcu::new_in(&DOMAIN, Config::load(0)));
@@ -201,7 +201,7 @@ struct Reloads {
     most_alive: usize,
 }
 
-/// Reloads while requests are served. A task of its own waits out each old configuration, so that a
+/// Reloads while requests are served. A separate task waits out each old configuration, so that a
 /// slow request holds up no reload.
 async fn reload() -> Reloads {
     static LONGEST_US: AtomicU64 = AtomicU64::new(0);

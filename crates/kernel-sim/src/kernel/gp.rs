@@ -187,7 +187,7 @@ impl Kernel {
         self.wait_for_scan(self.setup.constants.jiffies_till_first_fqs);
     }
 
-    /// Sleeps for so many jiffies, or until the last CPU has reported.
+    /// Sleeps for `jiffies`, or until the last CPU has reported.
     fn wait_for_scan(&mut self, jiffies: u64) {
         self.gp.scan_at = self.jiffies() + jiffies;
         self.sleep_before_scan(jiffies);

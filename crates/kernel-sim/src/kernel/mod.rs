@@ -237,7 +237,7 @@ impl Kernel {
         self.queue.at(at, Event::WorkDone(caller));
     }
 
-    /// The caller sleeps for so many jiffies (`schedule_timeout`).
+    /// Puts the caller to sleep for `jiffies` (`schedule_timeout`).
     pub fn sleep(&mut self, caller: usize, jiffies: u64) {
         self.arm_timer(Thread::Caller(caller), jiffies);
         self.leave(self.callers[caller].cpu);

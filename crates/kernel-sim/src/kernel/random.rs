@@ -1,4 +1,4 @@
-//! Chance, from the seed alone: each source of it has a stream of its own, so that two variants of
+//! Random numbers, from the seed alone: each source has its own stream, so that two variants of
 //! a run see the same background and the same workload, whatever else differs between them.
 
 use rand::rngs::Xoshiro256PlusPlus;

@@ -1,4 +1,4 @@
-/* liburcu's API: rcu_barrier(). A head of its own goes through each worker. SPDX: MIT OR Apache-2.0 */
+/* liburcu's API: rcu_barrier(). It queues a head on each worker. SPDX: MIT OR Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

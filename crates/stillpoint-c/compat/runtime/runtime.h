@@ -56,7 +56,7 @@ HIDDEN void end_wait(struct reader_state state);
 HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);
 
 HIDDEN void sleep_while(const int *word, int value);
-/* No longer than so many nanoseconds. */
+/* Sleeps for at most `nanoseconds`. */
 HIDDEN void sleep_while_for(const int *word, int value, uint64_t nanoseconds);
 HIDDEN void wake(const int *word);
 HIDDEN void wake_all(const int *word);

@@ -338,7 +338,7 @@ struct stillpoint_shrinker_ops {
    */
   size_t (*count)(const struct stillpoint_scope *scope, void *data);
   /*
-   Looks at up to so many objects and frees those that can be freed. Returns how many it freed,
+   Looks at up to `objects` objects and frees those that can be freed. Returns how many it freed,
    or -1 if it cannot work now.
    */
   int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
@@ -383,8 +383,8 @@ struct stillpoint_pressure_options {
    */
   size_t payload_size;
   /*
-   A pass goes on until no more than so many bytes are charged; 0 for a quarter less than at
-   its beginning.
+   Bytes that may still be charged at the end of a pass; 0 stands for three quarters of those
+   charged at its beginning.
    */
   uint64_t target;
   /*
@@ -880,10 +880,10 @@ int stillpoint_domain_kvfree_barrier_nested(struct stillpoint_domain *domain);
 
 /*
  Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
- liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
- so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the
- environment, for all domains. It is for programs that use an object outside of sections for a
- while after queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
+ liburcu flavour that the domain belongs to, by at least `milliseconds`. Callbacks are delayed in whole
+ batches, so by up to twice that time. The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
+ the environment, or 0. Use it in programs that use an object outside of sections for a while after
+ queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
  cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
 
  # Safety
@@ -958,7 +958,7 @@ int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillp
  same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
  little takes memory, and which others can neither change nor shorten; the process must not close its
  descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
- environment does the same. To call it again does nothing. The child of a fork gets a page of its own.
+ environment does the same. A second call does nothing. The child of a fork gets its own page.
  Not async-signal-safe.
 
  A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a
@@ -1228,10 +1228,10 @@ int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stil
 void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 
 /*
- Makes a map with room for so many nodes: cds_lfht_new(). Its readers are in sections of the domain
- (NULL is the global one). The table grows and shrinks by itself, with STILLPOINT_MAP_KEEP_CAPACITY
- in the flags not below what it is made for. Does not block; not async-signal-safe. A domain that is
- destroyed before its maps ends with the last of these.
+ Makes a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the domain
+ (NULL is the global one). The table grows and shrinks by itself; with STILLPOINT_MAP_KEEP_CAPACITY
+ in the flags it never shrinks below `capacity`. Does not block; not async-signal-safe. If the domain is
+ destroyed before its maps, it ends with the last of them.
 
  -EINVAL for null or unknown flags; -ENOMEM.
 
@@ -1276,9 +1276,9 @@ size_t stillpoint_map_count(const struct stillpoint_map *map);
 size_t stillpoint_map_capacity(const struct stillpoint_map *map);
 
 /*
- Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
- more. Does not wait for that: the table moves as it does when it grows, a few buckets with each change,
- and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
+ Makes room for `nodes` more nodes, and keeps the table from shrinking below that: cds_lfht_resize()
+ to a larger size. Does not wait: the table moves as it does when it grows, a few buckets with each
+ change, and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
  than any table has; -EPERM outside of a section, if misuse is reported.
 
  # Safety
@@ -1811,9 +1811,9 @@ int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uin
 uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
- Tries to reclaim so many bytes from the tenant and all below it, whatever it uses:
- memory.reclaim. Returns by how many bytes its usage has fallen; memory that is freed after a
- grace period may be missing. Calls shrinkers on this thread; does not wait. 0 for NULL, and
+ Tries to reclaim `bytes` bytes from the tenant and all below it, whatever it uses:
+ memory.reclaim. Returns by how many bytes its usage has fallen, without memory that is freed after a
+ grace period that has not ended. Calls shrinkers on this thread; does not wait. 0 for NULL, and
  inside a shrinker.
 
  # Safety

@@ -1,5 +1,5 @@
 /*
- * Hash maps of nodes that a program embeds in objects of its own, whose readers take no lock and write nothing. SPDX: MIT OR Apache-2.0
+ * Hash maps of nodes that a program embeds in its objects. Readers take no lock and write nothing. SPDX: MIT OR Apache-2.0
  *
  *   struct flow {
  *       uint32_t port;

@@ -197,7 +197,7 @@ inline constexpr bool is_deleter = false;
 template <class D, class P>
 inline constexpr bool is_deleter<D, P, std::void_t<decltype(std::declval<D &>()(std::declval<P &>()))>> = true;
 
-/* An object that has no link of its own, and its deleter: what rcu_retire() allocates. */
+/* An object without a link, and its deleter: what rcu_retire() allocates. */
 template <class T, class D, class Domain>
 struct retired : bases::stillpoint_link_ {
     T *object;
@@ -317,8 +317,8 @@ void rcu_retire(T *p, D d = D(), rcu_domain &domain = rcu_default_domain())
  * Public, not virtual, once: retire() does not compile otherwise. Four words, and the deleter unless it is empty; trivially copyable if
  * the deleter is. T may be incomplete where this is named as its base.
  *
- * D is a function object, default-constructible and move-assignable, that takes a T *. A copy of an object is an object of its own,
- * retired or not as if new; copying while another thread retires the original is a data race, as it is with the standard's.
+ * D is a function object, default-constructible and move-assignable, that takes a T *. A copy of an object is not retired, even if the
+ * original is; copying while another thread retires the original is a data race, as it is with the standard's.
  */
 template <class T, class D = std::default_delete<T>>
 class rcu_obj_base : private bases::stillpoint_link_ {

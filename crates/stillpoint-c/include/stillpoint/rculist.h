@@ -12,7 +12,7 @@
  *    off twice faults at once.
  *
  * Functions that change nothing that a reader could see (`list_empty()` for a writer, say) are those of the kernel's list.h. A program that
- * has struct list_head and struct hlist_head from a header of its own, with these fields, defines STILLPOINT_OWN_LISTS before it includes this.
+ * has struct list_head and struct hlist_head from another header, with these fields, defines STILLPOINT_OWN_LISTS before it includes this.
  */
 #ifndef STILLPOINT_RCULIST_H
 #define STILLPOINT_RCULIST_H

@@ -38,7 +38,7 @@
  *   a reader of a domain used on another thread, or after its own has ended     undefined
  *   a head that waits for its function          -EBUSY, where it can be seen (x86-64; by stillpoint_kvfree() if built for debugging); else
  *                                               undefined, as it is for one that was given to kvfree
- *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; so an arena with a domain of its own
+ *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; so an arena with its own domain
  *   a thread that ends inside a section         the section stays open for ever, and is reported as a stall
  *   a block freed twice, a domain used after    undefined, as for free()
  *

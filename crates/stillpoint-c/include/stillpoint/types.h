@@ -15,7 +15,7 @@
 
 /*
  * How the headers' functions are inlined. In C++ they are not static, as inlined functions and templates of C++ that call them are to call the same
- * one in every file; but hidden, and (by extern "C++" around them, and the tag) under names of their own, so that they are taken for no other's:
+ * one in every file; but hidden, and (by extern "C++" around them, and the tag) under names that no others have, so that they are taken
  * neither for functions of a program that have these names in another file, be they C's or C++'s, nor for those of a library built with another
  * version of these headers.
  */

@@ -87,7 +87,7 @@ static int answer(char **known)
     return 0;
 }
 
-/* An area of an arena over a memory file is read and written by a program of its own, which finds it by its offset. */
+/* An area of an arena over a memory file is read and written by another program, which finds it by its offset. */
 static void test_second_process(struct stillpoint_arena *arena)
 {
     size_t capacity = 0;

@@ -73,7 +73,7 @@ static void relieved(const struct stillpoint_relieved *relieved, void *data)
     __atomic_store_n((uint64_t *)data, relieved->objects + 1, __ATOMIC_RELEASE);
 }
 
-/* An entry of so many bytes on the tenant's list, which alone keeps it. */
+/* Adds an entry of `bytes` bytes to the tenant's list, which holds the only reference to it. */
 static int add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, size_t bytes, bool used)
 {
     struct page *page = malloc(sizeof *page);
@@ -208,7 +208,7 @@ int main(void)
     CHECK(stillpoint_pressure_objects(pressure) > 0);
     CHECK(stillpoint_pressure_panics(pressure) == 0);
     CHECK(stillpoint_tenant_usage(alice) <= 4096);
-    /* Said again and again, soon after a pass: on a machine that is busy it may come late, and then is a pass of its own. */
+    /* Said again and again, soon after a pass: on a busy machine it may come late, in a second pass. */
     while (stillpoint_pressure_coalesced(pressure) == 0) {
         uint64_t passes = stillpoint_pressure_events(pressure);
         file = fopen(fifo, "w");

@@ -11,7 +11,7 @@
 static pthread_key_t key;
 static int late_reads;
 
-/* After the library's own end of the thread: a section gets a record of its own, and one that was left open is left here. */
+/* After the library's own end of the thread: a section gets a new record, and one that was left open is left here. */
 static void late(void *open)
 {
     bool was_open = *(int *)open;

@@ -122,7 +122,7 @@ void barrier_inside_a_section()
     deleted = 0;
     rcu::rcu_retire(new int, [](int *p) { deleted++; delete p; });
     std::scoped_lock section(domain);
-    rcu::rcu_barrier(); // all was scheduled before the section began, so it waits for nothing of its own
+    rcu::rcu_barrier(); // all was scheduled before the section began, so it does not wait for itself
     CHECK("saferecl.rcu.domain.func, rcu_barrier", deleted == 1);
 }
 

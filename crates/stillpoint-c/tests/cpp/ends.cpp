@@ -1,4 +1,4 @@
-// What ends in std::terminate() with a message, and never hangs: each in a process of its own.
+// What ends in std::terminate() with a message, and never hangs: each in its own process.
 #include "clause.hpp"
 
 #include <csignal>

@@ -28,7 +28,7 @@ impl Drops {
         Counted(self.clone())
     }
 
-    /// Waits until so many have been.
+    /// Waits until `count` have been counted.
     pub fn wait_for(&self, count: usize) {
         wait_until(|| self.count() >= count);
         assert_eq!(self.count(), count);
@@ -57,7 +57,7 @@ pub const fn some(count: usize) -> usize {
     if cfg!(miri) { count / 100 + 3 } else { count }
 }
 
-/// Runs `test` of this program in a process of its own, with `value` in the environment; returns
+/// Runs `test` of this program in its own process, with `value` in the environment; returns
 /// its output. The test sees it by [`child`].
 pub fn run_alone(test: &str, value: &str) -> std::process::Output {
     std::process::Command::new(std::env::current_exe().unwrap())

@@ -110,7 +110,7 @@ fn the_last_handle_runs_everything() {
     assert_eq!(drops.count(), 6 * some(1000));
 }
 
-/// Contract 10: two flushes, each through a guard of its own, run what the thread has deferred.
+/// Contract 10: two flushes, each through its own guard, run what the thread has deferred.
 #[test]
 fn two_flushes_run_all() {
     let drops = Drops::default();

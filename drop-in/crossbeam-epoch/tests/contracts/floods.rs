@@ -166,7 +166,7 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
     }
 }
 
-/// A flush takes no page of its own for the little that there is.
+/// A flush of a few objects takes no page for them.
 #[test]
 #[cfg(all(feature = "reports", not(miri)))]
 fn flushes_under_a_guard_share_a_page() {

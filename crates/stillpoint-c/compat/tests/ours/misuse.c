@@ -1,4 +1,4 @@
-/* What must not be done: each in a child of its own, which has to end by abort() with the message, or to go on without harm. */
+/* What must not be done: each in a forked child, which has to end by abort() with the message, or to go on without harm. */
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>

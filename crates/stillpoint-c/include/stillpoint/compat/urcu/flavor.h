@@ -12,7 +12,7 @@ extern "C" {
 
 struct rcu_head;
 
-/* What call_rcu_before_fork() and its like call for a library with a thread of its own. */
+/* What call_rcu_before_fork() and its like call for a library that has its own thread. */
 struct urcu_atfork {
     void (*before_fork)(void *priv);
     void (*after_fork_parent)(void *priv);

@@ -1,5 +1,5 @@
 /*
- * The mb flavour. liburcu's readers fence; these do not, and are the memb flavour's in a domain of their own. So a wait is a membarrier where
+ * The mb flavour. liburcu's readers fence; these do not, and are the memb flavour's, in a separate domain. So a wait is a membarrier where
  * another thread is registered as a reader, and interrupts those that run; where none is, it is a fence.
  * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
  *

@@ -119,8 +119,8 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(barrier)(void)
 }
 
 /*
- * A worker thread of its own; on one processor, if that is not negative. URCU_CALL_RCU_RT: queueing makes no system call to wake it, and
- * it looks every 10 ms. NULL and errno where liburcu aborts.
+ * Creates a worker thread, on one processor if `cpu_affinity` is not negative. With URCU_CALL_RCU_RT, queueing makes no system call to wake
+ * it, and it looks every 10 ms. Returns NULL and sets errno where liburcu aborts.
  */
 STILLPOINT_FLAVOUR_API_ struct call_rcu_data *STILLPOINT_FLAVOUR_(create_call_rcu_data)(unsigned long flags, int cpu_affinity)
 {
@@ -193,7 +193,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(free_all_cpu_call_rcu_data)(voi
  *
  * Waits for the callback that is running, but, unlike liburcu's, for no grace period by itself: inside a section it returns, if no callback
  * waits for that section's end. An online QSBR reader of the flavour is offline meanwhile. Two threads do not fork at once: the second waits,
- * and if that is a callback of its own, the first goes ahead, with a child in which that callback is half done.
+ * and if that is one of its callbacks, the first goes ahead, with a child in which that callback is half done.
  */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(call_rcu_before_fork)(void)
 {
@@ -223,7 +223,7 @@ STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(after_fork_child)(void)
 {
 }
 
-/* For the hash table, which has a worker of its own: the three functions are called from the three above. */
+/* For the hash table, which has its own worker: the three functions are called from the three above. */
 STILLPOINT_FLAVOUR_API_ void STILLPOINT_FLAVOUR_(register_rculfhash_atfork)(struct urcu_atfork *atfork)
 {
     stillpoint_urcu_register_atfork(STILLPOINT_FLAVOUR_NUMBER_, atfork);
