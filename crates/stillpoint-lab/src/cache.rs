@@ -9,7 +9,7 @@ pub trait Cache: Send + Sync + Sized + 'static {
     /// A thread's access.
     type Handle<'c>: CacheHandle + Send;
 
-    /// An empty cache of so many entries, each of which weighs one.
+    /// Creates an empty cache for this many entries, each of which weighs one.
     fn with_entries(entries: usize) -> Self;
 
     /// An empty cache in which an entry weighs what its value says, and that is told how many to
@@ -63,7 +63,7 @@ pub trait StringCache: Send + Sync + Sized + 'static {
 
 /// A cache of bytes that can be told to be of another size while it is used.
 pub trait ByteCache: Send + Sync + Sized + 'static {
-    /// An empty cache of so many bytes.
+    /// Creates an empty cache for this many bytes.
     fn with_bytes(bytes: u64) -> Self;
 
     /// Adds an entry, or replaces its value.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// experiments, gets 6 %.
 const BUSY: f64 = 0.05;
 
-/// Less than so many seconds of others' time say nothing: the kernel counts in ticks of up to 10
+/// Seconds of other processes' time below which nothing is reported: the kernel counts in ticks of up to 10
 /// ms.
 const LEAST_S: f64 = 0.2;
 

@@ -83,7 +83,7 @@ pub trait Reclaimer: Reader {
     const MEMBARRIERS: Option<fn() -> u64> = None;
 
     /// Allocates an object and retires it at once, to be freed when no reader can hold it. One
-    /// step, because a subject may want an object allocated together with words of its own.
+    /// step, because a subject may want an object allocated together with its bookkeeping.
     fn allocate_and_retire<const N: usize>(&mut self);
 
     /// Called after each loop.

@@ -37,7 +37,7 @@ fn series(exporter: &Exporter) -> BTreeMap<String, f64> {
     series
 }
 
-/// A watch of a socket of its own, whose other end is where pressure would be told.
+/// A watch of its own socket, whose other end is where pressure would be told.
 #[cfg(target_os = "linux")]
 fn watch(exporter: &Exporter, name: &str, hierarchy: &Hierarchy) -> (Arc<Pressure>, UnixListener) {
     let path = env::temp_dir().join(format!("stillpoint-{}-{name}", std::process::id()));

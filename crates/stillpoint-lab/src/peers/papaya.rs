@@ -1,5 +1,5 @@
 //! papaya: each call pins, as its documentation advises for single operations and conc-map-bench
-//! does. Each map has a collector of its own; in `many`, the variant `shared-collector` has one for
+//! does. Each map has its own collector; in `many`, the variant `shared-collector` has one for
 //! all maps.
 
 use std::sync::{Arc, LazyLock};

@@ -1,5 +1,5 @@
 //! sdd: epoch-based reclamation with a collector a thread. An object is made as an `Owned`, which
-//! keeps the collector's two words behind it: 16 bytes that come on top of its own; dropped, it is
+//! keeps the collector's two words behind it: 16 bytes that come on top of the object's; dropped, it is
 //! retired into its thread's bag. Guards alone move the epoch on and free: every 128th that ends in
 //! a thread with garbage tries to advance, and the first in a new epoch frees what is old enough.
 //! So a thread retires inside a guard, as one does that has just unlinked an object (a drop without

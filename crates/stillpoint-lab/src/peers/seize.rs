@@ -31,7 +31,7 @@ pub fn register(to: &mut impl Registry) {
 /// The collector that every thread of the process uses.
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
 
-/// Makes the collector wait for so many objects, instead of 32, before it reclaims.
+/// Makes the collector wait for `OBJECTS` objects, instead of 32, before it reclaims.
 fn set_batch_size<const OBJECTS: usize>() -> Result<()> {
     COLLECTOR.get_or_init(|| Collector::new().batch_size(OBJECTS));
     Ok(())

@@ -20,7 +20,7 @@ pub fn register(to: &mut impl Registry) {
 /// The lock that all threads share.
 static LOCK: RwLock<()> = RwLock::new(());
 
-/// A lock needs nothing of its own on a thread.
+/// A lock needs nothing for each thread.
 #[derive(Default)]
 pub struct StdRwLock;
 

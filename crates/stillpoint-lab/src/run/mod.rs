@@ -25,7 +25,7 @@ pub use sample::{Curve, Metrics, Sample, Spread, median_by, medians, metrics, sp
 /// The options that every experiment takes.
 #[derive(Clone, Args)]
 pub struct Common {
-    /// Rounds; every subject is measured once in each, in a process of its own, and medians are
+    /// Rounds; every subject is measured once in each, in its own process, and medians are
     /// reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -145,7 +145,7 @@ pub fn rounds(
     (cases.into_iter().zip(samples).collect(), failures)
 }
 
-/// Does `work` on each of `due`, on so many threads at a time, until the run is interrupted. This
+/// Does `work` on each of `due`, on `threads` threads at a time, until the run is interrupted. This
 /// thread tells what one of them begins, and notes what comes of it.
 fn some_at_a_time<T: Send>(
     due: &[usize],

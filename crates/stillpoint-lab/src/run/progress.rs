@@ -31,7 +31,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of so many parts.
+    /// Starts a display of `parts` parts.
     pub fn new(parts: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")
             .expect("the template is a constant and well formed");

@@ -23,7 +23,7 @@ pub fn mib(from: f64, to: f64) -> f64 {
     (to - from) / f64::from(1 << 20)
 }
 
-/// Watches the memory from its start to its end. It samples on a thread of its own, for the curve;
+/// Watches the memory from its start to its end. It samples on its own thread, for the curve;
 /// the highest value comes from the kernel's own mark, which misses nothing, unless the system
 /// forbids resetting that mark: then from the samples.
 pub struct Watch {

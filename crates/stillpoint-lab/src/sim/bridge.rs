@@ -94,7 +94,7 @@ impl Simulation for Bridge {
 /// Waits of an iteration: they come in pairs, one upon the other.
 const PAIRS: usize = 2;
 
-/// Sets up and tears down so many bridges.
+/// Sets up and tears down `iterations` bridges.
 fn bridges(setup: Setup, iterations: usize) -> Measured {
     let mut workload = Stream::new(setup.seed, "workload");
     let mut kernel = Kernel::boot(setup);

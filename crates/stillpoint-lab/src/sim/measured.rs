@@ -101,7 +101,7 @@ fn shares(wait: &Wait, grace_periods: &[GracePeriod]) -> Vec<f64> {
 /// Callers that call `synchronize_rcu` again and again.
 #[derive(Clone, Copy, Debug)]
 pub struct Loop {
-    /// How many at once, each on a CPU of its own as far as there are any.
+    /// Number of them at once, each on its own CPU as far as there are enough.
     pub callers: usize,
     /// Calls of each.
     pub calls: usize,

@@ -34,7 +34,7 @@ fn mean_ms(size: Size, constants: &Constants, seed: u64) -> f64 {
         .metrics()["mean_ms"]
 }
 
-/// A machine on which the caller has a CPU of its own.
+/// A machine on which the caller has its own CPU.
 fn apart(cpus: usize, seed: u64) -> bool {
     let mut kernel = kernel_sim::Kernel::boot(setup(
         Size { cpus, hz: 1000 },

@@ -87,7 +87,7 @@ impl Simulation for Trace {
     }
 }
 
-/// Calls so many times, each as soon as the one before has returned.
+/// Makes `calls` calls, each as soon as the one before has returned.
 fn calls(setup: Setup, calls: usize) -> Measured {
     let mut kernel = Kernel::boot(setup);
     let mut thread = tasks_trace::TasksTrace::start(&mut kernel);

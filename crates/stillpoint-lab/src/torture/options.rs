@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub readers: Option<u32>,
 
-    /// Threads that replace what is read, each in a lane of its own
+    /// Threads that replace what is read, each in its own lane
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub writers: Option<u32>,
 
@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(long)]
     pub fwd_progress: bool,
 
-    /// Have so many threads queue a callback each, and see that a barrier waits for them
+    /// Have this many threads queue a callback each, and see that a barrier waits for them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub barrier_callbacks: Option<u32>,
 

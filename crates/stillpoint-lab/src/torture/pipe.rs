@@ -150,7 +150,7 @@ pub struct Visit {
 }
 
 impl Pipe {
-    /// So many lanes of so many elements.
+    /// Creates `lanes` lanes of `elements` elements.
     pub fn new(lanes: usize, elements: usize) -> Self {
         Self {
             lanes: (0..lanes).map(|_| Lane::new(elements)).collect(),

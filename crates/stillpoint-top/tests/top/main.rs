@@ -57,7 +57,7 @@ fn thing<'a>(seen: &'a Value, name: &str) -> &'a Value {
     thing.unwrap_or_else(|| panic!("there is no {name} in {seen}"))
 }
 
-/// The part that the tests play in a process of their own.
+/// The part that the tests play in their own process.
 #[test]
 fn a_process_that_is_looked_at() {
     part::play();

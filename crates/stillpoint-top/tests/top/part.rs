@@ -161,7 +161,7 @@ fn capable() {
     panic!("there is no setpriv: {error}");
 }
 
-/// A page of this process with changes, in a file of its own.
+/// A page of this process with changes, in its own file.
 fn changed(change: impl FnOnce(&mut Vec<u8>)) -> OwnedFd {
     stillpoint::publish_statistics().expect("the system has memory files");
     let is_page = |entry: &std::fs::DirEntry| {

@@ -9,7 +9,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Over so many keys.
+    /// Creates a source of `keys` keys.
     pub fn new(keys: u64) -> Self {
         Self { keys, next: 0 }
     }
@@ -25,7 +25,7 @@ impl Iterator for Loop {
     }
 }
 
-/// New keys without an end, each so many times in succession.
+/// New keys without an end, each several times in succession.
 pub struct Scan {
     next: u64,
     times: u64,

@@ -1,9 +1,9 @@
 //! A tenant beside a neighbour that scans. The tenant asks for each of its [`ENTRIES`] entries in
-//! turn, again and again; its minimum has room for them. The neighbour, on a thread of its own, asks
+//! turn, again and again; its minimum has room for them. The neighbour, on its own thread, asks
 //! for [`SCANNED`] times as many entries, each of them [`TIMES`] times in succession and then never
 //! again. `hits_lost` is how many of the tenant's requests missed after it had its entries in the
 //! cache; `hit_ratio` is that of the same requests. Peers have no tenants: in `isolation` both use one
-//! cache. In `isolation-static` each has a cache of its own, the tenant's as large as its minimum,
+//! cache. In `isolation-static` each has its own cache, the tenant's as large as its minimum,
 //! which the neighbour cannot use while the tenant does not; with Stillpoint these are limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ const BESIDE: u64 = 25;
 /// Requests of the neighbour for each of the tenant's.
 const SCANNED: u64 = 10;
 
-/// The neighbour requests each entry so many times.
+/// Number of times that the neighbour requests each entry.
 const TIMES: u64 = 2;
 
 /// Requests by which one of the two may be ahead, times [`SCANNED`] for the neighbour.

@@ -1,4 +1,4 @@
-//! hashbrown with neither synchronization nor eviction: each handle is a table of its own.
+//! hashbrown with neither synchronization nor eviction: each handle is its own table.
 
 use hashbrown::HashMap;
 

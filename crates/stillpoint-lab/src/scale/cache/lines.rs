@@ -1,6 +1,6 @@
 //! What a hit writes of the cache lines that threads share, counted instruction by instruction.
 //!
-//! Two threads read the same [`KEYS`] keys in turn, each on a processor of its own, as
+//! Two threads read the same [`KEYS`] keys in turn, each on its own processor, as
 //! [`shared_lines`] has it: a line is shared if both have touched it and any has written it. Each has
 //! found each key [`BEFORE`] times before that is counted: what a subject notes of the first hits it
 //! has noted by then. `shared_rmw_per_op` are atomic read-modify-writes of such lines,

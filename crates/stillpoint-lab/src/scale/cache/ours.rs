@@ -1,4 +1,4 @@
-//! The library's cache. Its tenants are views of one cache, each with limits of its own; a peer has
+//! The library's cache. Its tenants are views of one cache, each with its own limits; a peer has
 //! a cache for each, or one for all.
 
 use anyhow::Result;

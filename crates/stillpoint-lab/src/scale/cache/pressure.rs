@@ -53,7 +53,7 @@ pub fn measure<C: ByteCache>(work: &Work) -> Result<Sample> {
     Ok(Sample::of(figures))
 }
 
-/// Inserts values of so many bytes together.
+/// Inserts values of `bytes` bytes together.
 pub fn fill(cache: &impl ByteCache, bytes: u64) {
     let mut random = fastrand::Rng::with_seed(1);
     let value: Vec<u8> = (0..*SIZES.end()).map(|at| at as u8).collect();

@@ -2,7 +2,7 @@
 //! clients take parts of [`PART`] requests in turn, each the next one that is left.
 //!
 //! So the requests of six come in another order than the trace's, and where a client waits for a
-//! processor, some of its own come much later. What that alone costs is not the cache's: `hit_ratio_one`
+//! processor, some of its requests come much later. What that alone costs is not the cache's: `hit_ratio_one`
 //! is that of one client which then makes the requests in the same order, in another cache. If the
 //! two differ, the cache loses something where threads use it at once.
 

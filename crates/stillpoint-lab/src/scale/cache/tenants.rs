@@ -36,7 +36,7 @@ pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
     measure(work, |tenants| (0..tenants).map(cache).collect())
 }
 
-/// Measures so many tenants as `make` has made.
+/// Measures the tenants that `make` has made.
 pub fn measure<H: CacheHandle>(work: &Work, make: impl FnOnce(usize) -> Vec<H>) -> Result<Sample> {
     let before = settle()?;
     let mut tenants = make(work.divided(TENANTS).max(1));

@@ -108,7 +108,7 @@ impl Trace {
         Ok(Self { runs })
     }
 
-    /// The first of so many parts of it, for a quick look.
+    /// Returns the first of `by` parts of it, for a quick look.
     pub fn divided(mut self, by: u32) -> Self {
         let kept = self.runs.len().div_ceil(by as usize);
         self.runs.truncate(kept);
@@ -127,7 +127,7 @@ impl Trace {
             .flat_map(|run| run.first..run.first + run.blocks)
     }
 
-    /// Parts, each of so many requests and what is left of its last line.
+    /// Returns parts of about `requests` requests, each with the whole of its last line.
     pub fn parts(&self, requests: u64) -> Vec<Range<usize>> {
         let mut parts = Vec::new();
         let (mut begin, mut found) = (0, 0);

@@ -44,7 +44,7 @@ pub fn measure<C: Cache>(work: &Work) -> Result<Sample> {
     )]))
 }
 
-/// Bytes of each of so many entries beyond its key and value.
+/// Measures bytes of an entry beyond its key and value, in a cache of `entries` entries.
 pub fn beyond_entry(bytes: u64, entries: usize) -> f64 {
     (bytes as f64 / entries as f64 - ENTRY).max(0.0)
 }

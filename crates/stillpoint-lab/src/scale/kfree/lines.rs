@@ -79,7 +79,7 @@ impl Operation for Seal {
     }
 }
 
-/// Counts read-modify-writes for an object where `threads` retire, in a process of its own. Returns
+/// Counts read-modify-writes for an object where `threads` retire, in its own process. Returns
 /// `None` where the processor cannot be stepped through.
 pub fn count(threads: u32, timeout: Duration) -> Result<Option<f64>> {
     if shared_lines::available().is_err() {

@@ -2,7 +2,7 @@
 //! [`RESIDENTS`] items on it from the beginning.
 //!
 //! A **counter** counts one LRU's lists, tenant by tenant, and then looks which LRU is next. A
-//! **mutator** goes over one LRU's tenants, takes an item of its own off the list that it is on,
+//! **mutator** goes over one LRU's tenants, takes one of its items off the list that it is on,
 //! and adds it to the tenant's. All work on the same LRU at a time, as processes that are short of
 //! memory do: the first mutator says which. In spread-16 each goes its own way, as far from the
 //! others as there are LRUs.
@@ -38,7 +38,7 @@ const BEHIND: Duration = Duration::from_millis(150);
 /// Slices of `count_ns`.
 const SLICES: usize = 16;
 
-/// Counts in a slice, on so many tenants' lists.
+/// Number of counts in a slice, each of another tenant's list.
 const SLICE: usize = 200_000;
 const IN_CACHE: usize = 16;
 

@@ -31,7 +31,7 @@ const PART: usize = 4;
 /// How long reads are timed at rest.
 const REST: Duration = Duration::from_millis(500);
 
-/// The reader knows of every so many more entries, and reads as many without a pause.
+/// Number of inserted entries after which the reader learns of them; it reads as many without a pause.
 const STEP: usize = 64;
 
 /// Its pause.

@@ -1,4 +1,4 @@
-//! hashbrown without any synchronization: each handle is a map of its own, with its share of the
+//! hashbrown without any synchronization: each handle is its own map, with its share of the
 //! capacity. Where maps are ordered, std's `BTreeMap`.
 
 use std::collections::BTreeMap;

@@ -42,7 +42,7 @@ pub mod zipf;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[Family] = families! {
-    "get-1000", "get-100000", "get-2000000" => "One thread reads random keys of a map of so many entries.";
+    "get-1000", "get-100000", "get-2000000" => "One thread reads random keys of a map of 1,000, 100,000 or 2,000,000 entries.";
     "readheavy-1", "readheavy-2", "readheavy-n" => "98 % reads, 1 % inserts, 1 % removals, on 1, 2 or --threads threads.";
     "exchange-1", "exchange-2", "exchange-n" => "10 % reads, 40 % inserts, 40 % removals, 10 % updates.";
     "rapidgrow-1", "rapidgrow-2", "rapidgrow-n" => "5 % reads, 80 % inserts, 5 % removals, 10 % updates.";

@@ -53,7 +53,7 @@ pub fn scan<M: OrderedMap>(work: &Work) -> Result<Sample> {
     Ok(Sample::of([("ns_per_key", ns_per_key)]))
 }
 
-/// Entries of so many keys, in no order, whose values are their keys.
+/// Inserts `entries` entries, in no order, whose values are their keys.
 fn fill(handle: &mut impl OrderedHandle, entries: usize) {
     for number in 0..entries as u64 {
         handle.put(key(number), key(number));

@@ -17,7 +17,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Of so many ranks, at least one. With the exponent 0 all are requested alike.
+    /// Creates a distribution over `ranks` ranks, at least one. With the exponent 0 all are requested alike.
     pub fn new(ranks: u64, exponent: f64, seed: u64) -> Self {
         let mut zipf = Self {
             exponent,

@@ -1,7 +1,7 @@
 //! `stillpoint scale read`: what it costs to enter and leave a read section that does nothing.
 //!
 //! `ns_per_pair` is the time of one thread for one pair, the loop around it included, which the
-//! limit shows alone. Every subject has a loop of its own ([`ReadSide::pairs`]), so that an inlined
+//! limit shows alone. Every subject has its own loop ([`ReadSide::pairs`]), so that an inlined
 //! read side is inlined; the body is a compiler barrier in all of them, in C as in Rust. Under QSBR
 //! a pair is nothing, and the thread passes one quiescent state after the loop. A process times
 //! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so
@@ -116,7 +116,7 @@ fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
     Ok(Sample::of([("ns_per_pair", ns_per_pair?)]))
 }
 
-/// What a pair costs while so many threads read.
+/// Measures a pair while `threads` threads read.
 pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
     let count = pairs_per_slice::<R>();
     let together = Barrier::new(threads as usize);

@@ -276,18 +276,18 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Sends `output`, and waits for so many answers.
+    /// Sends `output`, and waits for `count` answers.
     pub fn ask(&mut self, count: usize) -> Result<Answers> {
         self.send()?;
         self.wait(count)
     }
 
-    /// Waits for so many answers.
+    /// Waits for `count` answers.
     pub fn wait(&mut self, count: usize) -> Result<Answers> {
         self.wait_each(count, |_, _| {})
     }
 
-    /// Waits for so many answers, and calls `each` with the number of each and the answer.
+    /// Waits for `count` answers, and calls `each` with the number of each and the answer.
     pub fn wait_each(
         &mut self,
         count: usize,

@@ -9,7 +9,7 @@ use super::{Work, keys};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
-/// Clients, if the system gives descriptors for so many.
+/// Number of clients, if the system gives enough descriptors.
 const CLIENTS: u64 = 10_000;
 
 /// Descriptors for other things.

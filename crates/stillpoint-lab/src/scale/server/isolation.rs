@@ -27,7 +27,7 @@ const FLOOD: u64 = 6;
 /// The bytes of a value.
 const VALUE: usize = 500;
 
-/// The tenant's requests for so many of the neighbour's.
+/// Number of the neighbour's requests for each one of the tenant's.
 const EACH: usize = 50;
 const FLOODED: usize = 250;
 

@@ -41,7 +41,7 @@ pub struct Plan {
     commands: usize,
     /// Keys of a command.
     keys: usize,
-    /// One in so many commands stores; 0: none.
+    /// Number of commands of which one stores; 0: none.
     set_every: u64,
 }
 

@@ -1,6 +1,6 @@
 //! `stillpoint scale server`: cache servers that one client asks over a Unix socket.
 //!
-//! The server is a process of its own, on the first of the processors that this one may use; the
+//! The server runs in its own process, on the first of the processors that this one may use; the
 //! client is this process, on the second. Where there is one processor only, they share it.
 //! Stillpoint's is `stillcache`, which this program has in it; memcached and redis are those of the
 //! system. All serve with as many threads as `--threads` says, but redis, which has one. Keys have

@@ -1,4 +1,4 @@
-//! A server as a process of its own, on a processor of its own.
+//! A server in its own process, on its own processor.
 
 use std::env;
 use std::os::unix::net::UnixStream;

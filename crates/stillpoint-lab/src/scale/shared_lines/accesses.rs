@@ -13,7 +13,7 @@ use super::stepping::Step;
 /// The longest instruction.
 const LONGEST: usize = 15;
 
-/// Coherence is kept of so many bytes at a time.
+/// Size in bytes of a unit of cache coherence.
 const LINE: u64 = 64;
 
 /// What an instruction does to a line.

@@ -22,7 +22,7 @@ mod accesses;
 mod lines;
 mod stepping;
 
-/// Threads that run the operation in turn, each on a processor of its own where there are enough.
+/// Threads that run the operation in turn, each on its own processor where there are enough.
 pub const THREADS: usize = 2;
 
 /// How an operation is counted.

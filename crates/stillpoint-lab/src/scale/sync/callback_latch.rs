@@ -1,4 +1,4 @@
-//! Where a thread waits for a callback of its own.
+//! Where a thread waits for its callback.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;

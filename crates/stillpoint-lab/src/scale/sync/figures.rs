@@ -20,7 +20,7 @@ use crate::run::{Curve, Sample};
 /// Waits go on for this long in one process.
 pub const BUDGET: Duration = Duration::from_millis(120);
 
-/// However long they take, each caller makes so many.
+/// Least number of waits of each caller, however long they take.
 const FEWEST: u64 = 5;
 
 /// Longer waits are counted as this long.
@@ -118,7 +118,7 @@ pub fn sample(times: &Times, cost: &Cost) -> Sample {
 /// Points of a distribution's curve for each further tenth of the waits that are left above.
 const POINTS_A_TENTH: u32 = 8;
 
-/// How long the fastest so many percent of the waits took at most: at percentiles ever closer to
+/// Longest of the fastest waits, for several percentages: at percentiles ever closer to
 /// 100, as far as there are waits between them.
 fn distribution(times: &Times) -> Curve {
     let rounded = |percentile: f64| (percentile * 1e5).round() / 1e5;

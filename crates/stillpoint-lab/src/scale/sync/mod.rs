@@ -50,7 +50,7 @@ impl super::Work for Work {
     };
 
     const SCENARIOS: &'static [Family] = families! {
-        "idle", "idle16", "idle255", "idle1000" => "One thread waits, beside no reader, or beside so many registered threads that sleep.";
+        "idle", "idle16", "idle255", "idle1000" => "One thread waits, beside no reader, or beside 16, 255 or 1,000 registered threads that sleep.";
         "busy1", "busy-oversub" => "One thread waits beside one reader that is always in sections, or two on the same two CPUs.";
         "herd64" => "As many threads as --threads says (64) wait at once.";
         "bridge" => "One thread waits 100 times 4 times in a row, beside 64 registered threads that sleep.";

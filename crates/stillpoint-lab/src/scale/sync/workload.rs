@@ -5,7 +5,7 @@
 //! | scenario | callers | beside them | what is timed |
 //! |---|---|---|---|
 //! | idle | 1 | none | a wait |
-//! | idle16, idle1000 | 1 | so many registered threads that sleep | a wait |
+//! | idle16, idle1000 | 1 | 16 or 1,000 registered threads that sleep | a wait |
 //! | idle255 | 1 | 254 registered threads that sleep: with the caller as many as ps-reclaim has room for | a wait |
 //! | busy1 | 1 | a reader, sections of 200 ns without a pause | a wait |
 //! | busy-oversub | 1 | two such readers, all on two CPUs | a wait |

@@ -60,7 +60,7 @@ pub fn bare_wakeups(work: &Work) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Calls `wait` on this thread beside so many readers; `enter` gives a guard.
+/// Calls `wait` on this thread beside `readers` readers; `enter` gives a guard.
 fn measure<G>(
     readers: u32,
     enter: impl Fn() -> G + Sync,

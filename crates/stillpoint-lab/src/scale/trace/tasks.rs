@@ -1,4 +1,4 @@
-//! async10000: so many tasks on one runtime with a worker for each CPU, and a thread that replaces
+//! async10000: 10,000 tasks on one runtime with a worker for each CPU, and a thread that replaces
 //! a value they all read.
 //!
 //! A task reads the value, sleeps on a timer for some milliseconds, looks at what it has found once
@@ -64,7 +64,7 @@ impl Registry for Benchmarks<Work> {
     }
 }
 
-/// Sections that one task has ended. A line of its own, so that tasks of two workers do not write
+/// Sections that one task has ended. Its own cache line, so that tasks of two workers do not write
 /// to the same.
 #[derive(Default)]
 #[repr(align(64))]

@@ -212,7 +212,7 @@ fn per_page(begun: Instant, pages: usize) -> Sample {
     )])
 }
 
-/// A drain of areas of so many pages. The frees themselves are part of `alloc_free_ns`.
+/// Measures a drain of areas of `pages` pages. The frees themselves are part of `alloc_free_ns`.
 pub fn drain(pages: usize) -> Result<Sample> {
     let arena = Arena::builder()
         .domain(stillpoint::global())

@@ -1,4 +1,4 @@
-//! A server whose connections each have a ring buffer in an area of its own, and that checks every
+//! A server whose connections each have a ring buffer in its own area, and that checks every
 //! range before it copies.
 //!
 //! The workload of the seed: a message is copied into its connection's ring by the writing end and

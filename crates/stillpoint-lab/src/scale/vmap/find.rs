@@ -1,6 +1,6 @@
 //! Looking areas up, and checking ranges, on one thread.
 //!
-//! There are so many areas of one page, and as many looked-up addresses as fit a cache, at random.
+//! There are as many areas of one page as the name says, and as many looked-up addresses as fit a cache, at random.
 //! `find_ns` is the time of one look-up, its section or lock included, when the next does not
 //! depend on it; `find_dependent_ns` when the next address cannot be known before; `check_ns` the
 //! time of a check of 64 bytes, section or lock included, in an area that is in the cache. The best

@@ -31,7 +31,7 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// Connections, each with a ring buffer in an area of its own, in the copy scenarios
+    /// Connections, each with a ring buffer in its own area, in the copy scenarios
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections: u32,
 
@@ -63,8 +63,8 @@ impl super::Work for Work {
     };
 
     const SCENARIOS: &'static [Family] = families! {
-        "find-1000", "find-100000", "find-1000000" => "Find the area around a random address, among so many.";
-        "copy-256", "copy-4096", "copy-256-2threads", "copy-4096-2threads" => "Check and copy messages of so many bytes, on --threads threads (16) or on 2.";
+        "find-1000", "find-100000", "find-1000000" => "Find the area around a random address, among 1,000, 100,000 or 1,000,000.";
+        "copy-256", "copy-4096", "copy-256-2threads", "copy-4096-2threads" => "Check and copy messages of 256 or 4,096 bytes, on --threads threads (16) or on 2.";
         "alloc-pool", "fix-size", "full-fit", "long-busy-list" => "Allocate and free 4 pages, 1 page, 1 page among holes of that size, 100 and 1 among 15,000.";
         "random-size", "fix-align", "random-size-align" => "Allocate and free areas of random size, of 32 KiB alignment, of random size and alignment.";
         "purge", "purge-single" => "Give pages back to the system, in areas of 16 pages or of one.";

@@ -14,7 +14,7 @@ use crate::torture::tally::{Fault, add};
 /// Callbacks of one flood.
 const FLOOD: u64 = 10_000;
 
-/// A flood: so many callbacks as fast as they can be queued. Then each of them has to come, by
+/// A flood: this many callbacks as fast as they can be queued. Then each of them has to come, by
 /// itself, and once.
 pub fn flood<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
     let came = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! What goes on around readers and writers to make their lives hard, each in a thread of its own,
+//! What goes on around readers and writers to make their lives hard, each in its own thread,
 //! while it is in force ([`Session::is_active`]). A new one is a name in [`Disturbance`], an option
 //! in `options.rs`, a file here and a line in [`start`].
 //!

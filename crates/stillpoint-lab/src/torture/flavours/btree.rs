@@ -34,7 +34,7 @@ pub fn torture<P: Policy>(session: &Arc<Session>) {
     elements.end(session, &domain);
 }
 
-/// Keys that stay lie among those that come and go, and not in leaves of their own.
+/// Keys that stay lie among those that come and go, and not in separate leaves.
 fn place(key: u64) -> Key {
     if key < STAYING {
         (key * 16,)

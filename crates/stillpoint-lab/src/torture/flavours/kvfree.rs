@@ -114,7 +114,7 @@ fn retire<P: Policy>(test: &PipeTest<P>, number: usize) {
                 0 => unsafe { domain.retire(note) },
                 // SAFETY: as above.
                 1 => unsafe { domain.retire_with_head(note) },
-                // Inside a section of its own, which puts what is to be done off to its end.
+                // Inside its own section, which puts what is to be done off to its end.
                 // SAFETY: as above.
                 2 if ctx.one_in(8) => domain.read(|_| unsafe { domain.retire_inline(note) }),
                 // SAFETY: as above.

@@ -218,7 +218,7 @@ impl<'s> Lists<'s> {
         (found != ANCHORED).then_some(Fault::Count)
     }
 
-    /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items,
+    /// A tenant comes, gets items, some under a child, loses some, and goes; its items,
     /// wherever they are now, come off once.
     fn mutate(&self, ctx: &mut ThreadCtx) {
         let tally = &ctx.session.tally;

@@ -50,7 +50,7 @@ struct Rounds {
 /// Says of a round whether its wait is by a promise.
 type ByStartPoll = fn(u64) -> bool;
 
-/// One reader and one waiter, each on a processor of its own.
+/// One reader and one waiter, each on its own processor.
 fn run_pair<P: Policy>(session: &Arc<Session>, by_start_poll: ByStartPoll) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let rounds = Rounds::default();
