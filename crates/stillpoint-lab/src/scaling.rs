@@ -70,6 +70,8 @@ const PANELS: [(&str, &str, &str, &str, &str, Rate); 6] = panels! {
 /// Size of a panel, and of the space for the names below it.
 const SIZE: (u32, u32) = (480, 300);
 const BELOW: u32 = 80;
+/// Height of the line below all panels, which names the machine.
+const FOOTER: u32 = 20;
 
 /// A subject's points: threads, and millions of operations a second.
 type Points = (Case, Vec<(f64, f64)>);
@@ -90,6 +92,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         .map(|power| 1 << power)
         .take_while(|&count| count < most);
     let counts: Vec<u32> = doubled.chain([most]).collect();
+    let across: Vec<f64> = counts.iter().map(|&count| f64::from(count)).collect();
     let watch = Watch::start();
     let (mut rows, mut failures, mut panels) = (Vec::new(), Vec::new(), String::new());
     for (number, (experiment, title, full, less, metric, rate)) in (0..).zip(PANELS) {
@@ -140,6 +143,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             size: SIZE,
             title,
             names,
+            across: &across,
             floor: None,
         };
         let (x, y) = (number % 2 * SIZE.0, number / 2 * (SIZE.1 + BELOW));
@@ -147,9 +151,17 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         panels += &svg.replacen("<svg", &format!("<svg x=\"{x}\" y=\"{y}\""), 1);
     }
     let (machine, interrupted) = (Machine::watched_by(&watch), interrupt::received());
-    let (width, height) = (2 * SIZE.0, 3 * (SIZE.1 + BELOW));
+    let (width, bottom) = (2 * SIZE.0, 3 * (SIZE.1 + BELOW));
+    let height = bottom + FOOTER;
+    let work = if *quick {
+        "; --quick: too little work for figures"
+    } else {
+        ""
+    };
     let svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\"><title>{machine}</title>{panels}</svg>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\">\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>{panels}\
+         <text x=\"10\" y=\"{bottom}\" font-family=\"sans-serif\" font-size=\"13\">{machine}{work}</text></svg>\n"
     );
     say!("{machine}");
     scale::tell(&failures, common.seed);

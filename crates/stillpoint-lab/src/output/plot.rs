@@ -150,7 +150,7 @@ const BAR_TOP: i32 = 17;
 
 const HEAD: i32 = 48;
 
-/// From so many times apart on, figures are drawn as dots over a logarithmic axis.
+/// Ratio of two figures from which on they are drawn as dots over a logarithmic axis.
 const WIDE: f64 = 40.0;
 
 /// Where a figure is drawn: from 0, or over the logarithms of a range.
@@ -280,6 +280,9 @@ pub struct Axes<'a> {
     pub title: &'a str,
     /// What runs across, and up.
     pub names: [&'a str; 2],
+    /// Values named on the axis that runs across, from its beginning to its end, in ascending order. The axis is
+    /// logarithmic then; without values it is linear and begins at 0.
+    pub across: &'a [f64],
     /// The least value drawn on the axis that runs up, if that is logarithmic.
     pub floor: Option<f64>,
 }
@@ -326,29 +329,47 @@ pub fn curves(axes: &Axes<'_>, lines: &[Line<'_>], on_white: bool) -> Result<Str
         if !axes.title.is_empty() {
             builder.caption(axes.title, ("sans-serif", 18, &INK));
         }
-        // The two kinds of axes are two types.
+        // The kinds of axes are types.
         macro_rules! draw {
-            ($up:expr, $floor:expr) => {{
-                let mut chart = builder.build_cartesian_2d(0.0..right, $up)?;
-                chart
-                    .configure_mesh()
-                    .x_desc(axes.names[0])
+            ($across:expr, $up:expr, $floor:expr) => {{
+                let mut chart = builder.build_cartesian_2d($across, $up)?;
+                // Ticks are sums, and so not exact.
+                let plain = |value: &f64| format!("{}", (value * 1e6).round() / 1e6);
+                let mut mesh = chart.configure_mesh();
+                mesh.x_desc(axes.names[0])
                     .y_desc(axes.names[1])
-                    .y_label_formatter(&|value| format!("{value}"))
+                    .y_label_formatter(&plain)
                     .label_style(("sans-serif", 12, &INK))
                     .axis_style(&MUTED)
                     .bold_line_style(&GRID)
-                    .light_line_style(TRANSPARENT)
-                    .draw()?;
+                    .light_line_style(TRANSPARENT);
+                if !axes.across.is_empty() {
+                    mesh.x_label_formatter(&plain);
+                }
+                mesh.draw()?;
                 for (line, stroke) in lines.iter().zip(&strokes) {
                     let points = line.points.iter().map(|&(x, y)| (x, y.max($floor)));
                     chart.draw_series([stroke.along(points.collect())])?;
                 }
             }};
         }
-        match axes.floor {
-            Some(floor) => draw!((floor..highest.max(floor) * 1.5).log_scale(), floor),
-            None => draw!(0.0..highest, 0.0),
+        match (axes.across, axes.floor) {
+            (&[first, .., last], None) => {
+                let doubling = (first..last).log_scale().base(2.0);
+                draw!(
+                    doubling.with_key_points(axes.across.to_vec()),
+                    0.0..highest,
+                    0.0
+                )
+            }
+            (_, Some(floor)) => {
+                draw!(
+                    0.0..right,
+                    (floor..highest.max(floor) * 1.5).log_scale(),
+                    floor
+                )
+            }
+            (_, None) => draw!(0.0..right, 0.0..highest, 0.0),
         }
         for ((index, line), stroke) in (0..).zip(lines).zip(&strokes) {
             let at = place_of_name(index, width);

@@ -252,6 +252,7 @@ fn memory_over_time(stored: &Stored) -> Result<Markup> {
         size: (360, 300),
         title: "Unreclaimed memory over time",
         names: ["seconds since the start", "MiB above the start"],
+        across: &[],
         floor: Some(plot::FLOOR_MIB),
     };
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();

@@ -285,6 +285,7 @@ pub fn run<S: Simulation>(options: &Options<S>) -> Result<ExitCode> {
                 "milliseconds that a wait took",
                 "share of the waits that took no longer",
             ],
+            across: &[],
             floor: None,
         };
         plot::write(file, &plot::curves(&axes, &lines, true)?, false)?;

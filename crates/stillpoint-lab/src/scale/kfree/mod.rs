@@ -203,6 +203,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             size: (900, 520),
             title: &title,
             names: ["seconds since the start", "MiB above the start"],
+            across: &[],
             floor: Some(plot::FLOOR_MIB),
         };
         let svg = plot::curves(&axes, &curves(&found.report.rows), true)?;
@@ -285,7 +286,7 @@ mod tests {
     use super::*;
 
     /// Some of what a thread retires is freed while the thread lives and retires on, or this is no
-    /// figure of reclamation. Each peer's objects have a size of their own, by which they are told
+    /// figure of reclamation. Each peer's objects have their own size, by which they are told
     /// from those of the others.
     #[derive(Default)]
     struct Frees {
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(freed(), 0, "{peer}: its size is another's as well");
         let retire = move || {
             let mut part = S::register_thread();
-            // The pause is for peers that free on a thread of their own.
+            // The pause is for peers that free on their own thread.
             (0..5_000).any(|_| {
                 (0..100).for_each(|_| part.allocate_and_retire::<N>());
                 part.end_loop::<N>();
