@@ -184,6 +184,16 @@ impl Tenant {
     /// Like [`Tenant::reclaim`], but ends early once `goes_on` returns false. `goes_on` is asked after
     /// each call of [`Shrink::scan`](super::Shrink::scan) and at some other moments, at which no lock
     /// of this library is held. It may rest there.
+    ///
+    /// ```
+    /// use stillpoint_lru::Hierarchy;
+    /// let tenant = Hierarchy::new().root().create()?;
+    /// let _charge = tenant.charge(1 << 20)?;
+    /// // No shrinker is registered that could free anything.
+    /// let reclaimed = tenant.reclaim_while(1 << 20, &|| true);
+    /// assert_eq!((reclaimed.objects, reclaimed.bytes), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reclaim_while(&self, bytes: u64, goes_on: &dyn Fn() -> bool) -> Reclaimed {
         let before = self.memcg.usage();
         let goal = before.saturating_sub(bytes);
