@@ -2,6 +2,7 @@
 
 use super::{
     buffers::{Due, Kept, LITTLE, Rank},
+    socket::{receive, send_slices},
     tls,
 };
 use crate::{
@@ -10,11 +11,7 @@ use crate::{
     session::{Close, Session, Work},
     shared::{Shared, Totals},
 };
-use rustix::{
-    fd::OwnedFd,
-    io::Errno,
-    net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg},
-};
+use rustix::{fd::OwnedFd, io::Errno};
 use std::{io::IoSlice, sync::atomic::Ordering};
 
 /// Most bytes that a socket has not taken and that are copied, so that nothing stays pinned.
@@ -115,21 +112,6 @@ impl Charged {
             .fetch_sub(requests.into(), Ordering::Relaxed);
         totals.buffer_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
-}
-
-/// Reads what has arrived, without waiting. (For a socket, `recv` costs less than `read`.)
-pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-    rustix::net::recv(fd, buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
-}
-
-/// Sends as much of `slices` as the socket takes, without waiting.
-pub(crate) fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // `send` costs the system less than `sendmsg`, and most answers are one piece.
-    if let [slice] = slices {
-        return rustix::net::send(fd, slice, flags);
-    }
-    sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)
 }
 
 /// Sends up to `most` bytes of `output`, as far as the socket takes them. Returns how many.

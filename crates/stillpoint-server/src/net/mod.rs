@@ -7,6 +7,7 @@
 //! | `worker/serve` | a turn |
 //! | `buffers` | which connection is ended when connections keep too much |
 //! | `connection` | a connection: what of it waits between events |
+//! | `socket` | reading and sending, without waiting |
 //! | `tls` | TLS; `no_tls` stands for it in a build without |
 //! | `wake` | an eventfd |
 //!
@@ -16,6 +17,7 @@
 mod buffers;
 pub(crate) mod connection;
 pub(crate) mod listen;
+mod socket;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub(crate) mod tls;
 pub(crate) mod wake;

@@ -8,7 +8,7 @@
 //!
 //! The connection's deadline bounds the time of a handshake.
 
-use super::connection::{receive, send_slices};
+use super::socket::{receive, send_slices};
 use crate::{
     config::{ClientCertificates, Tls},
     output::Output,

@@ -716,10 +716,7 @@ fn a_client_whose_value_is_ended_is_answered() {
     let shared = fuzz::new_shared(|_| {});
     let tenant = &shared.directory().spaces[""].tenant;
     // A quarter of it is less than both values take.
-    tenant.set_limits(Limits {
-        max: 320 << 10,
-        ..Limits::default()
-    });
+    tenant.set_limits(Limits::max(320 << 10));
     let mut stepped = Stepped::new(&shared);
     let (mut first, mut second) = (stepped.client(), stepped.client());
     let mut send = |client: &mut UnixStream, head: &str, len: usize| {

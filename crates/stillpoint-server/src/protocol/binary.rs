@@ -27,9 +27,6 @@ pub enum Operation {
     Touch,
     GetAndTouch { key: bool },
     Verbosity,
-    SaslMechanisms,
-    SaslAuth,
-    SaslStep,
 }
 
 impl Operation {
@@ -68,9 +65,7 @@ impl Operation {
             0x1c => (Self::Touch, false),
             0x1d => (Self::GetAndTouch { key: false }, false),
             0x1e => (Self::GetAndTouch { key: false }, true),
-            0x20 => (Self::SaslMechanisms, false),
-            0x21 => (Self::SaslAuth, false),
-            0x22 => (Self::SaslStep, false),
+            // From 0x20 to 0x22 SASL: a client logs in by the text protocol only.
             0x23 => (Self::GetAndTouch { key: true }, false),
             0x24 => (Self::GetAndTouch { key: true }, true),
             _ => return None,
@@ -93,10 +88,7 @@ impl Operation {
             Self::Flush => (extras == 0 || extras == 4) && key == 0 && value == 0,
             Self::Verbosity => extras == 4 && key == 0 && value == 0,
             Self::Stat => extras == 0 && value == 0,
-            Self::Quit | Self::Noop | Self::Version | Self::SaslMechanisms => {
-                extras == 0 && key == 0 && value == 0
-            }
-            Self::SaslAuth | Self::SaslStep => extras == 0,
+            Self::Quit | Self::Noop | Self::Version => extras == 0 && key == 0 && value == 0,
         }
     }
 }

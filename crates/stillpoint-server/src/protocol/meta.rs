@@ -334,51 +334,39 @@ mod tests {
 
     #[test]
     fn errors_skip_the_value() {
-        assert_eq!(
-            refused(b"ms k 2 MZ"),
-            ("CLIENT_ERROR invalid mode for ms M token", 4)
-        );
-        assert_eq!(
-            refused(b"ms k 2 M"),
-            ("CLIENT_ERROR incorrect length for M token", 4)
-        );
-        assert_eq!(refused(b"ms k 2 ?"), ("CLIENT_ERROR invalid flag", 4));
-        assert_eq!(refused(b"ms k 2 Cx"), (BAD_TOKEN.line, 4));
-        assert_eq!(refused(b"ms k 2 Fx"), (BAD_FORMAT.line, 4));
-        assert_eq!(
-            refused(&[&b"ms "[..], &[b'k'; 251], b" 2"].concat()),
-            (BAD_FORMAT.line, 4)
-        );
-        for len in ["", "-1", "S2", "2147483646", "99999999999999999999"] {
-            assert_eq!(
-                refused(format!("ms k {len}").as_bytes()),
-                (BAD_FORMAT.line, 0),
-                "{len}"
-            );
+        let duplicate = "CLIENT_ERROR duplicate flag";
+        let invalid = "CLIENT_ERROR invalid flag";
+        for (line, answer, skip) in [
+            (
+                &b"ms k 2 MZ"[..],
+                "CLIENT_ERROR invalid mode for ms M token",
+                4,
+            ),
+            (b"ms k 2 M", "CLIENT_ERROR incorrect length for M token", 4),
+            (b"ms k 2 ?", invalid, 4),
+            (b"ms k 2 Cx", BAD_TOKEN.line, 4),
+            (b"ms k 2 Fx", BAD_FORMAT.line, 4),
+            (b"ma n MX", "CLIENT_ERROR invalid mode for ma M token", 0),
+            (b"ma n D-1", "CLIENT_ERROR invalid numeric delta value", 0),
+            (b"ma n J", "CLIENT_ERROR invalid numeric initial value", 0),
+            (b"mg k s s", duplicate, 0),
+            (b"mg k \xff", duplicate, 0),
+            (b"mg foo m o o o o o o o o o", invalid, 0),
+            (b"mg k T2147483648", BAD_TOKEN.line, 0),
+            (b"mg", "ERROR", 0),
+        ] {
+            let shown = String::from_utf8_lossy(line);
+            assert_eq!(refused(line), (answer, skip), "{shown}");
         }
-        assert_eq!(
-            refused(b"ma n MX").0,
-            "CLIENT_ERROR invalid mode for ma M token"
-        );
-        assert_eq!(
-            refused(b"ma n D-1").0,
-            "CLIENT_ERROR invalid numeric delta value"
-        );
-        assert_eq!(
-            refused(b"ma n J").0,
-            "CLIENT_ERROR invalid numeric initial value"
-        );
-        assert_eq!(refused(b"mg k s s").0, "CLIENT_ERROR duplicate flag");
-        assert_eq!(refused(b"mg k \xff").0, "CLIENT_ERROR duplicate flag");
-        assert_eq!(
-            refused(b"mg foo m o o o o o o o o o").0,
-            "CLIENT_ERROR invalid flag"
-        );
-        assert_eq!(refused(b"mg k T2147483648").0, BAD_TOKEN.line);
+        let long = [&b"ms "[..], &[b'k'; 251], b" 2"].concat();
+        assert_eq!(refused(&long), (BAD_FORMAT.line, 4));
+        for len in ["", "-1", "S2", "2147483646", "99999999999999999999"] {
+            let line = format!("ms k {len}");
+            assert_eq!(refused(line.as_bytes()), (BAD_FORMAT.line, 0), "{len}");
+        }
         let opaque = [&b"mg k O"[..], &[b'o'; 32]].concat();
         assert_eq!(refused(&opaque).0, "CLIENT_ERROR opaque token too long");
         request(&opaque[..opaque.len() - 1]);
-        assert_eq!(refused(b"mg"), ("ERROR", 0));
         let many: Vec<u8> = [&b"mg k"[..], &b" s".repeat(30)].concat();
         assert_eq!(refused(&many).0, "CLIENT_ERROR options flags are too long");
     }

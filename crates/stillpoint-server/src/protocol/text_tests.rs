@@ -35,58 +35,80 @@ fn storage_commands_have_five_or_six_words() {
         assert_eq!(stored(format!("{name} k 0 0 1").as_bytes()).mode, mode);
         assert_eq!(mode.name(), name);
     }
-    for short in [
-        &b"set"[..],
-        b"set k",
-        b"set k 0 0",
-        b"cas k 0 0 1",
-        b"set k 0 0 1 2 3",
-    ] {
-        assert_eq!(refusal(short), ERROR, "{short:?}");
-    }
 }
 
 #[test]
 fn a_value_whose_length_is_known_is_skipped_and_never_taken_for_commands() {
-    for line in [
-        &b"set k x 0 7"[..],
-        b"set k 0 99999999999 7",
-        b"cas k 0 0 7 x",
-        b"set k -1 0 7",
-    ] {
-        assert_eq!(
-            (refusal(line).line, refusal(line).skip),
-            (BAD_FORMAT.line, 9),
-            "{line:?}"
-        );
-    }
     let long = [b"set ".as_slice(), &[b'k'; MAX_KEY + 1], b" 0 0 7"].concat();
     assert_eq!(refusal(&long).skip, 9);
     assert_eq!(
         stored(&[b"set ".as_slice(), &[b'k'; MAX_KEY], b" 0 0 7"].concat()).len,
         7
     );
-    assert!(refusal(b"set k x 0 7 noreply").silent);
 }
 
+/// What answers a line that cannot be executed, how much of what follows is skipped, and whether there is
+/// no answer.
 #[test]
-fn lengths_that_no_value_has_are_refused() {
-    for len in [
-        "-1",
-        "2147483647",
-        "2147483646",
-        "4294967295",
-        "18446744073709551615",
-        "99999999999999999999999999",
-        "",
-        "1x",
+fn lines_that_are_refused() {
+    let (error, bad) = (ERROR.line, BAD_FORMAT.line);
+    let mode = "CLIENT_ERROR invalid shutdown mode";
+    for (lines, answer, skip, silent) in [
+        (
+            "|  |GET k|bogus|setx k 0 0 1|m|mz k|mgg k|\u{80}\0|\0",
+            error,
+            0,
+            false,
+        ),
+        (
+            "set|set k|set k 0 0|cas k 0 0 1|set k 0 0 1 2 3",
+            error,
+            0,
+            false,
+        ),
+        // A value whose length is known is skipped.
+        (
+            "set k x 0 7|set k 0 99999999999 7|cas k 0 0 7 x|set k -1 0 7",
+            bad,
+            9,
+            false,
+        ),
+        ("set k x 0 7 noreply", bad, 9, true),
+        // No value has these lengths. (Without one, `noreply` is it.)
+        (
+            "set k 0 0 -1 noreply|set k 0 0 2147483647 noreply",
+            bad,
+            0,
+            true,
+        ),
+        (
+            "set k 0 0 2147483646 noreply|set k 0 0 4294967295 noreply",
+            bad,
+            0,
+            true,
+        ),
+        ("set k 0 0 18446744073709551615 noreply", bad, 0, true),
+        ("set k 0 0 99999999999999999999999999 noreply", bad, 0, true),
+        ("set k 0 0 1x noreply|set k 0 0  noreply", bad, 0, true),
+        (
+            "delete|delete k 0 0 noreply|incr n|verbosity|touch noreply",
+            error,
+            0,
+            false,
+        ),
+        ("delete k 10|delete noreply 5", BAD_DELETE.line, 0, false),
+        ("delete k 10 noreply", BAD_DELETE.line, 0, true),
+        ("verbosity noreply|cache_memlimit noreply", bad, 0, false),
+        ("incr n -1", BAD_DELTA.line, 0, false),
+        ("touch k soon|flush_all invalid", BAD_EXPTIME.line, 0, false),
+        ("shutdown now", mode, 0, false),
     ] {
-        let line = format!("set k 0 0 {len} noreply");
-        let refusal = refusal(line.as_bytes());
-        // (Without a length, `noreply` is one.)
-        assert_eq!((refusal.line, refusal.skip), (BAD_FORMAT.line, 0), "{line}");
+        for line in lines.split('|') {
+            let refusal = refusal(line.as_bytes());
+            let told = (refusal.line, refusal.skip, refusal.silent);
+            assert_eq!(told, (answer, skip, silent), "{line:?}");
+        }
     }
-    assert_eq!(stored(b"set k 0 0 2147483645").len, MAX_ANNOUNCED);
 }
 
 #[test]
@@ -102,10 +124,6 @@ fn delete_knows_what_old_clients_send() {
         };
         assert_eq!(noreply, line.ends_with(b"noreply"));
     }
-    assert_eq!(refusal(b"delete k 10").line, BAD_DELETE.line);
-    assert!(refusal(b"delete k 10 noreply").silent);
-    assert_eq!(refusal(b"delete"), ERROR);
-    assert_eq!(refusal(b"delete k 0 0 noreply"), ERROR);
 }
 
 /// Replies to all that follow would be taken for those before them.
@@ -142,124 +160,48 @@ fn a_key_that_is_called_noreply_is_answered() {
         assert_eq!((without.key, without.noreply), (&b"noreply"[..], false));
         assert_eq!((with.key, with.noreply), (&b"noreply"[..], true));
     }
-    // What is missing is not it, either.
-    for line in [
-        "delete noreply 5",
-        "verbosity noreply",
-        "cache_memlimit noreply",
-    ] {
-        assert!(!refusal(line.as_bytes()).silent, "{line}");
-    }
-    assert_eq!(refusal(b"touch noreply"), ERROR);
 }
 
 #[test]
-fn numbers_of_other_commands() {
-    assert!(matches!(
-        parse(b"incr n 18446744073709551615"),
-        Ok(Command::Arithmetic {
-            delta: u64::MAX,
-            down: false,
-            ..
-        })
-    ));
-    assert!(matches!(
-        parse(b"decr n 1 noreply"),
-        Ok(Command::Arithmetic {
-            down: true,
-            noreply: true,
-            ..
-        })
-    ));
-    assert_eq!(refusal(b"incr n -1").line, BAD_DELTA.line);
-    assert_eq!(refusal(b"incr n"), ERROR);
-    assert_eq!(refusal(b"touch k soon").line, BAD_EXPTIME.line);
-    assert!(matches!(
-        parse(b"touch k -1"),
-        Ok(Command::Touch { exptime: -1, .. })
-    ));
-    assert!(matches!(
-        parse(b"flush_all"),
-        Ok(Command::FlushAll {
-            exptime: 0,
-            noreply: false
-        })
-    ));
-    assert!(matches!(
-        parse(b"flush_all noreply"),
-        Ok(Command::FlushAll {
-            exptime: 0,
-            noreply: true
-        })
-    ));
-    assert!(matches!(
-        parse(b"flush_all 9 noreply"),
-        Ok(Command::FlushAll {
-            exptime: 9,
-            noreply: true
-        })
-    ));
-    assert_eq!(refusal(b"flush_all invalid").line, BAD_EXPTIME.line);
-    assert!(matches!(
-        parse(b"cache_memlimit 64"),
-        Ok(Command::Limit {
-            mib: 64,
-            noreply: false
-        })
-    ));
-    assert!(matches!(
-        parse(b"verbosity 1"),
-        Ok(Command::Verbosity { level: 1, .. })
-    ));
-    assert_eq!(refusal(b"verbosity"), ERROR);
-    assert!(matches!(
-        parse(b"shutdown graceful"),
-        Ok(Command::Shutdown(true))
-    ));
-    assert_eq!(
-        refusal(b"shutdown now").line,
-        "CLIENT_ERROR invalid shutdown mode"
-    );
-}
-
-#[test]
-fn what_is_no_command() {
-    for line in [
-        &b""[..],
-        b" ",
-        b"GET k",
-        b"bogus",
-        b"setx k 0 0 1",
-        b"m",
-        b"mz k",
-        b"mgg k",
-        b"\x80\x00",
-        b"\0",
+fn commands_without_a_value_are_read() {
+    for (line, command) in [
+        (
+            "incr n 18446744073709551615",
+            "Arithmetic { key: [110], delta: 18446744073709551615, down: false, noreply: false }",
+        ),
+        (
+            "decr n 1 noreply",
+            "Arithmetic { key: [110], delta: 1, down: true, noreply: true }",
+        ),
+        (
+            "touch n -1",
+            "Touch { key: [110], exptime: -1, noreply: false }",
+        ),
+        ("flush_all", "FlushAll { exptime: 0, noreply: false }"),
+        (
+            "flush_all noreply",
+            "FlushAll { exptime: 0, noreply: true }",
+        ),
+        (
+            "flush_all 9 noreply",
+            "FlushAll { exptime: 9, noreply: true }",
+        ),
+        ("cache_memlimit 64", "Limit { mib: 64, noreply: false }"),
+        ("verbosity 1", "Verbosity { level: 1, noreply: false }"),
+        ("shutdown graceful", "Shutdown(true)"),
+        ("GET / HTTP/1.1", "Http"),
+        ("POST HTTP/1.1", "Http"),
     ] {
-        assert_eq!(refusal(line), ERROR, "{line:?}");
+        let read = format!("{:?}", parse(line.as_bytes()).unwrap());
+        assert_eq!(read, command, "{line}");
     }
-    assert!(matches!(parse(b"GET / HTTP/1.1"), Ok(Command::Http)));
-    assert!(matches!(parse(b"POST HTTP/1.1"), Ok(Command::Http)));
 }
 
 #[test]
 fn keys_are_read_one_by_one() {
-    assert_eq!(
-        retrieval(b"get a"),
-        Some(Retrieval {
-            cas: false,
-            touch: false,
-            len: 4
-        })
-    );
-    assert_eq!(
-        retrieval(b"gats 0 a"),
-        Some(Retrieval {
-            cas: true,
-            touch: true,
-            len: 5
-        })
-    );
+    let read = |line| retrieval(line).map(|head| (head.cas, head.touch, head.len));
+    assert_eq!(read(b"get a"), Some((false, false, 4)));
+    assert_eq!(read(b"gats 0 a"), Some((true, true, 5)));
     for none in [
         &b"get"[..],
         b"ge",

@@ -100,11 +100,6 @@ impl Session {
             Operation::Noop | Operation::Verbosity => respond(header, Status::Ok, 0, cx),
             Operation::Version => with_body(header, b"", crate::VERSION.as_bytes(), cx),
             Operation::Stat => self.binary_stat(request, cx),
-            // A client logs in by the text protocol only.
-            Operation::SaslMechanisms | Operation::SaslAuth | Operation::SaslStep => {
-                respond(header, Status::UnknownCommand, 0, cx);
-                self.skip(request.value as u64);
-            }
         }
         0
     }

@@ -166,24 +166,8 @@ fn sum(spaces: &[Arc<Space>], count: Count) -> u64 {
 fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
     let mut all = TenantStatistics::default();
     for space in spaces {
-        let (now, then) = (space.tenant.statistics(), space.store_baseline());
-        all.items += now.items;
-        all.item_bytes += now.item_bytes;
-        all.segment_bytes += now.segment_bytes;
-        all.segments += now.segments;
-        all.index_bytes += now.index_bytes;
-        all.stored += now.stored.saturating_sub(then.stored);
-        all.evicted += now.evicted.saturating_sub(then.evicted);
-        all.evicted_unfetched += now.evicted_unfetched.saturating_sub(then.evicted_unfetched);
-        all.expired += now.expired.saturating_sub(then.expired);
-        all.expired_unfetched += now.expired_unfetched.saturating_sub(then.expired_unfetched);
-        all.flushed += now.flushed.saturating_sub(then.flushed);
-        all.get_expired += now.get_expired.saturating_sub(then.get_expired);
-        all.get_flushed += now.get_flushed.saturating_sub(then.get_flushed);
-        all.searched += now.searched.saturating_sub(then.searched);
-        all.copied += now.copied.saturating_sub(then.copied);
-        all.refused += now.refused.saturating_sub(then.refused);
-        all.pinned_bytes += now.pinned_bytes;
+        let now = space.tenant.statistics();
+        all.add(&now.since(&space.store_baseline()));
     }
     all
 }

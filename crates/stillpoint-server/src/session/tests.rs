@@ -550,10 +550,7 @@ fn a_value_that_is_ended_while_it_arrives_is_skipped() {
     let mut other = fuzz::new_session(&shared.directory(), false, true);
     let space = Arc::clone(&shared.directory().spaces[""]);
     // A quarter of it is less than both values take.
-    space.tenant.set_limits(Limits {
-        max: 320 << 10,
-        ..Limits::default()
-    });
+    space.tenant.set_limits(Limits::max(320 << 10));
     let long = [b'y'; 90_000];
     let arrives = |session: &mut Session, bytes: &[u8]| feed(session, &shared, bytes);
     let direct = |session: &mut Session| {
@@ -644,10 +641,7 @@ fn the_limit_of_a_tenants_clients_is_their_tenants() {
     shared.store.create_tenant("a").unwrap();
     shared.change(|directory| directory.follow(&shared.store, 1));
     let space = Arc::clone(&shared.directory().spaces["a"]);
-    space.tenant.set_limits(Limits {
-        max: 5 << 20,
-        ..Limits::default()
-    });
+    space.tenant.set_limits(Limits::max(5 << 20));
     for (admin, limit) in [(false, 5 << 20), (true, shared.store.limit())] {
         let mut session = fuzz::new_session(&shared.directory(), admin, true);
         session.access.home = Arc::clone(&space);

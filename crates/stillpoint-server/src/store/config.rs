@@ -75,6 +75,23 @@ pub struct Limits {
     pub max: u64,
 }
 
+impl Limits {
+    /// Creates limits of which only the max is set, to `bytes`.
+    ///
+    /// ```
+    /// use stillpoint_server::store::Limits;
+    /// let limits = Limits::max(1 << 20);
+    /// assert_eq!((limits.min, limits.max), (0, 1 << 20));
+    /// ```
+    #[must_use]
+    pub fn max(bytes: u64) -> Self {
+        Self {
+            max: bytes,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

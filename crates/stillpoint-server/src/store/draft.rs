@@ -1,16 +1,13 @@
 //! A value that is being read in.
 
 use super::{
-    access::{STALE, WIN},
+    access::WIN,
     class::{Class, PAGE, SEGMENT_HEADER},
     error::{Outcome, Refused},
-    layout::{RawItem, Shape},
+    layout::Shape,
     requests::{Condition, Mode},
-    segment::SegmentRef,
-    space::{Open, Put, Seen, Written},
-    state::{TenantState, check_key, may_store},
+    state::{TenantState, check_key},
     unfinished::Unfinished,
-    word::Word,
 };
 use std::{convert::Infallible, fmt, slice, sync::Arc};
 use stillpoint::read_lock;
@@ -233,99 +230,25 @@ impl Draft {
     pub fn store(self, mode: Mode, condition: Condition) -> Result<u64, Outcome> {
         assert_eq!(self.missing(), 0, "bytes of the value are missing");
         let arriving;
-        let value = match &self.value {
-            Memory::Small(bytes) => &bytes[..],
+        let (value, place) = match &self.value {
+            Memory::Small(bytes) => (&bytes[..], None),
             Memory::Large { unfinished, at, .. } => {
                 let owner = &self.state.owner;
                 arriving = unfinished.take().ok_or_else(|| owner.ended_unfinished())?;
                 let segment = &arriving.segment;
-                if !matches!(mode, Mode::Append | Mode::Prepend)
-                    && let Some(stored) = self.store_large(segment, mode, &condition)
-                {
-                    return stored;
-                }
-                // SAFETY: as in `read`; all of it has arrived.
-                unsafe { slice::from_raw_parts(segment.base().wrapping_add(*at), self.len) }
+                // SAFETY: as in `read`; all of it has arrived. Only what is before it is written.
+                let value =
+                    unsafe { slice::from_raw_parts(segment.base().wrapping_add(*at), self.len) };
+                let is_whole = !matches!(mode, Mode::Append | Mode::Prepend);
+                (value, is_whole.then_some(segment))
             }
         };
-        self.state.set(
-            &self.key,
-            self.flags,
-            self.exptime,
-            value,
-            mode,
-            condition,
-            self.marks,
-        )
-    }
-
-    /// Stores the value where it lies. Returns `None` if its key space has been flushed.
-    fn store_large(
-        &self,
-        segment: &SegmentRef,
-        mode: Mode,
-        condition: &Condition,
-    ) -> Option<Result<u64, Outcome>> {
-        let state = &self.state;
-        let hash = state.shared().hash(&self.key);
-        let depends = mode != Mode::Set || condition.compare.is_some();
-        let mut shape = shape(&self.key, self.len, self.flags, self.exptime);
-        let size = shape.size();
-        let at = segment.base().wrapping_add(SEGMENT_HEADER);
-        loop {
-            let section = read_lock();
-            let now = state.shared().now();
-            let space = state.space(now, &section);
-            if !segment.is_of(space) {
-                return None;
-            }
-            let found = match depends {
-                true => space
-                    .find(hash, &self.key, &section)
-                    .filter(|found| !space.is_gone(found.item, now)),
-                false => None,
-            };
-            let seen = found.map(Seen::of);
-            let old: Option<RawItem> = found.map(|found| found.item);
-            let stale = match may_store(mode, condition, old) {
-                Ok(stale) => stale,
-                Err(outcome) => return Some(Err(outcome)),
-            };
-            (shape.exptime, shape.marks) = (self.exptime, self.marks);
-            if let Some(old) = old.filter(|_| stale) {
-                shape.exptime = old.exptime();
-                shape.marks |= STALE | (old.access().marks() & WIN);
-            }
-            shape.cas = state.owner.next_cas();
-            // SAFETY: as in `new`; it is published below. The value is not touched.
-            unsafe { shape.write(at, now) };
-            let note_dead = |dead| space.stripe().note_dead(dead);
-            segment.stage.forget_written(note_dead);
-            segment.add(size, SEGMENT_HEADER + size, shape.exptime);
-            let word = Word::new(at.addr(), Class::OWN, hash);
-            let expected = depends.then_some(seen);
-            let put = space.put(
-                hash,
-                &self.key,
-                Written { word, size },
-                expected,
-                now,
-                &section,
-            );
-            match put {
-                Ok(Put::Again) => {}
-                Ok(put) => {
-                    space.seal(Open::new(Arc::clone(segment)));
-                    if put == Put::Crowded {
-                        let space = Arc::clone(space);
-                        drop(section);
-                        space.table.grow(space.counts().items);
-                    }
-                    return Some(Ok(shape.cas));
-                }
-                Err(refused) => return Some(Err(refused.into())),
-            }
-        }
+        let shape = Shape {
+            marks: self.marks,
+            all: place.is_some(),
+            ..shape(&self.key, self.len, self.flags, self.exptime)
+        };
+        self.state.set(shape, value, place, mode, condition)
     }
 }
 

@@ -200,7 +200,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         if self.segment.pins.fetch_sub(1, Ordering::Relaxed) == 1 {
             let bytes = self.segment.bytes() as u64;
-            self.owner.take_back_pinned(bytes);
+            self.owner.subtract(|sums| &sums.pinned, bytes);
         }
     }
 }

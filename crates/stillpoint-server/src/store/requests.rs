@@ -90,67 +90,70 @@ pub struct Cursor {
     pub(super) at: u64,
 }
 
-/// A tenant's figures: sums over all threads, exact while no thread changes them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TenantStatistics {
-    /// Items, including expired ones that have not been removed yet.
-    pub items: u64,
-    /// Bytes of these items in segments: headers, keys, values.
-    pub item_bytes: u64,
-    /// Bytes of the tenant's segments and index, which its limits bound.
-    pub segment_bytes: u64,
-    /// Number of these segments.
-    pub segments: u64,
-    /// Bytes of its index.
-    pub index_bytes: u64,
-    /// Items that were ever stored.
-    pub stored: u64,
-    /// Items that were evicted to make room.
-    pub evicted: u64,
-    /// Of those, how many no reader had asked for.
-    pub evicted_unfetched: u64,
-    /// Items that were removed because they had expired.
-    pub expired: u64,
-    /// Of those, how many no reader had asked for.
-    pub expired_unfetched: u64,
-    /// Items that a flush has removed.
-    pub flushed: u64,
-    /// Reads that found an item which had expired.
-    pub get_expired: u64,
-    /// Reads that found nothing, but for an item that was flushed and not freed yet.
-    pub get_flushed: u64,
-    /// Items that the search for expired ones has looked at.
-    pub searched: u64,
-    /// Items that eviction or compaction has copied to another segment.
-    pub copied: u64,
-    /// Stores that were refused for a limit or without memory.
-    pub refused: u64,
-    /// Bytes of pinned segments.
-    pub pinned_bytes: u64,
+macro_rules! figures {
+    ($($(#[$doc:meta])* $kind:ident $name:ident;)*) => {
+        /// A tenant's figures: sums over all threads, exact while no thread changes them.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct TenantStatistics {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl TenantStatistics {
+            /// Adds the figures of another tenant.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Returns these figures, with what has been counted since those of `then`.
+            pub(crate) fn since(&self, then: &Self) -> Self {
+                Self { $($name: figures!($kind self.$name, then.$name),)* }
+            }
+        }
+    };
+    (gauge $now:expr, $then:expr) => {
+        $now
+    };
+    (counter $now:expr, $then:expr) => {
+        $now.saturating_sub($then)
+    };
 }
 
-impl TenantStatistics {
-    /// Adds the figures of another tenant.
-    pub fn add(&mut self, other: &Self) {
-        self.items += other.items;
-        self.item_bytes += other.item_bytes;
-        self.segment_bytes += other.segment_bytes;
-        self.segments += other.segments;
-        self.index_bytes += other.index_bytes;
-        self.stored += other.stored;
-        self.evicted += other.evicted;
-        self.evicted_unfetched += other.evicted_unfetched;
-        self.expired += other.expired;
-        self.expired_unfetched += other.expired_unfetched;
-        self.flushed += other.flushed;
-        self.get_expired += other.get_expired;
-        self.get_flushed += other.get_flushed;
-        self.searched += other.searched;
-        self.copied += other.copied;
-        self.refused += other.refused;
-        self.pinned_bytes += other.pinned_bytes;
-    }
+figures! {
+    /// Items, including expired ones that have not been removed yet.
+    gauge items;
+    /// Bytes of these items in segments: headers, keys, values.
+    gauge item_bytes;
+    /// Bytes of the tenant's segments and index, which its limits bound.
+    gauge segment_bytes;
+    /// Number of these segments.
+    gauge segments;
+    /// Bytes of its index.
+    gauge index_bytes;
+    /// Items that were ever stored.
+    counter stored;
+    /// Items that were evicted to make room.
+    counter evicted;
+    /// Of those, how many no reader had asked for.
+    counter evicted_unfetched;
+    /// Items that were removed because they had expired.
+    counter expired;
+    /// Of those, how many no reader had asked for.
+    counter expired_unfetched;
+    /// Items that a flush has removed.
+    counter flushed;
+    /// Reads that found an item which had expired.
+    counter get_expired;
+    /// Reads that found nothing, but for an item that was flushed and not freed yet.
+    counter get_flushed;
+    /// Items that the search for expired ones has looked at.
+    counter searched;
+    /// Items that eviction or compaction has copied to another segment.
+    counter copied;
+    /// Stores that were refused for a limit or without memory.
+    counter refused;
+    /// Bytes of pinned segments.
+    gauge pinned_bytes;
 }
 
 /// The figures of a whole store.

@@ -50,11 +50,8 @@ pub struct Shared {
     pub lists: Arc<Lists>,
     pub pool: Arc<Pool>,
     pub limit: Limit,
-    /// Bytes of segments that are pinned, of all tenants.
-    pinned: AtomicU64,
-    pub unfinished: Sums,
-    /// Bytes of key spaces that were flushed and are not freed. Relaxed, needs no partner: a sum.
-    flushed_bytes: AtomicU64,
+    /// Of all tenants.
+    sums: Sums,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
     /// with the same name, has higher ones.
     last_cas: AtomicU64,
@@ -70,9 +67,7 @@ impl Shared {
         let shared = Self {
             hasher: RandomState::default(),
             limit: Limit::new(hierarchy.root().clone()),
-            pinned: AtomicU64::new(0),
-            unfinished: Sums::default(),
-            flushed_bytes: AtomicU64::new(0),
+            sums: Sums::default(),
             last_cas: AtomicU64::new(0),
             hierarchy,
             lists: Arc::new(lists),
@@ -97,15 +92,12 @@ impl Shared {
 
     /// Returns the bytes of freed memory that readers may still use.
     pub fn unreclaimed(&self) -> u64 {
-        self.pool.limbo_bytes() + self.flushed_bytes.load(Ordering::Relaxed)
+        self.pool.limbo_bytes() + self.sums.flushed.load(Ordering::Relaxed)
     }
 
     /// Changes the limit: see [`Limit::ask`].
     pub fn ask_limit(&self, max: u64, later: bool) -> bool {
-        let limits = Limits {
-            max,
-            ..Limits::default()
-        };
+        let limits = Limits::max(max);
         self.limit.ask(limits, &self.config, later)
     }
 }
@@ -117,12 +109,21 @@ impl Drop for Shared {
     }
 }
 
-/// Bytes of unfinished values: of a tenant, or of all. Relaxed, needs no partner: sums.
+/// What a tenant takes, or all do, in bytes. Relaxed, needs no partner: sums.
 #[derive(Debug, Default)]
 pub struct Sums {
+    /// Segments of unfinished values.
     pub announced: AtomicU64,
+    /// The part of them that is charged.
     pub charged: AtomicU64,
+    /// Segments that are pinned.
+    pub pinned: AtomicU64,
+    /// Key spaces that were flushed and are not freed.
+    pub flushed: AtomicU64,
 }
+
+/// One of the sums.
+pub type Sum = fn(&Sums) -> &AtomicU64;
 
 /// Counts of events.
 #[derive(Debug, Default)]
@@ -154,10 +155,7 @@ pub struct Owner {
     pub deleted: AtomicBool,
     pub forgotten: Forgotten,
     pub events: Events,
-    pub pinned: AtomicU64,
-    pub unfinished: Sums,
-    /// Its part of the bytes of key spaces that were flushed.
-    flushed_bytes: AtomicU64,
+    sums: Sums,
     /// The last CAS value. Every store writes it.
     cas: CachePadded<AtomicU64>,
 }
@@ -172,9 +170,7 @@ impl Owner {
             deleted: AtomicBool::new(false),
             forgotten: Forgotten::default(),
             events: Events::default(),
-            pinned: AtomicU64::new(0),
-            unfinished: Sums::default(),
-            flushed_bytes: AtomicU64::new(0),
+            sums: Sums::default(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),
         })
     }
@@ -203,13 +199,35 @@ impl Owner {
         self.cas.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts a pinned segment. Returns whether that is allowed; it is to be taken back anyway.
+    fn both(&self, sum: Sum) -> [&AtomicU64; 2] {
+        [&self.sums, &self.shared.sums].map(sum)
+    }
+
+    /// Adds to a sum of this tenant, and to that of all.
+    pub fn add(&self, sum: Sum, bytes: u64) {
+        for count in self.both(sum) {
+            count.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Subtracts from a sum of this tenant, and from that of all.
+    pub fn subtract(&self, sum: Sum, bytes: u64) {
+        for count in self.both(sum) {
+            count.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a sum of this tenant, and that of all.
+    pub fn sum(&self, sum: Sum) -> [u64; 2] {
+        self.both(sum).map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Counts a pinned segment. Returns whether that is allowed; it is to be subtracted anyway.
     pub fn add_pinned(&self, bytes: u64) -> bool {
-        let shared = &self.shared;
-        let own = self.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let all = shared.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let limit = shared.limit.max();
-        let max = shared.config.pinned_max.unwrap_or_else(|| {
+        let count = |count: &AtomicU64| count.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let [own, all] = self.both(|sums| &sums.pinned).map(count);
+        let limit = self.shared.limit.max();
+        let max = self.shared.config.pinned_max.unwrap_or_else(|| {
             let least = limit.min(self.limit.max());
             PINNED_MAX.min(least / PINNED_PART)
         });
@@ -217,29 +235,10 @@ impl Owner {
         (own <= max || own == bytes) && (all <= limit / PINNED_ALL || all == bytes)
     }
 
-    pub fn take_back_pinned(&self, bytes: u64) {
-        self.pinned.fetch_sub(bytes, Ordering::Relaxed);
-        self.shared.pinned.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// Whether key spaces that were flushed take so much that none of this tenant may be added.
     pub fn has_flushed_much(&self) -> bool {
-        let (own, all) = (&self.flushed_bytes, &self.shared.flushed_bytes);
-        own.load(Ordering::Relaxed) >= FLUSHED_OWN && all.load(Ordering::Relaxed) >= FLUSHED_MAX
-    }
-
-    pub fn add_flushed(&self, bytes: u64) {
-        self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.shared
-            .flushed_bytes
-            .fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn free_flushed(&self, bytes: u64) {
-        self.flushed_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.shared
-            .flushed_bytes
-            .fetch_sub(bytes, Ordering::Relaxed);
+        let [own, all] = self.sum(|sums| &sums.flushed);
+        own >= FLUSHED_OWN && all >= FLUSHED_MAX
     }
 
     /// Charges a segment. May evict.

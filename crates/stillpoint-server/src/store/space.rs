@@ -297,7 +297,7 @@ impl Space {
         let stripes = self.stripes().count() * mem::size_of::<CachePadded<Stripe>>();
         let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.table.uncharged();
         self.flushed_bytes.store(bytes, Ordering::Relaxed);
-        self.owner.add_flushed(bytes);
+        self.owner.add(|sums| &sums.flushed, bytes);
     }
 
     pub fn counts(&self) -> Counts {
@@ -333,6 +333,28 @@ impl Space {
         lock(&self.stripe().open)
             .as_mut()?
             .write(hash, shape, parts, now)
+    }
+
+    /// Writes an item whose value lies behind its key already, in a segment for this item that is the
+    /// caller's and has room for it.
+    pub fn write_in_place(
+        &self,
+        segment: &Segment,
+        hash: u64,
+        shape: &Shape<'_>,
+        now: u32,
+    ) -> Written {
+        let (to, size) = (segment.base().wrapping_add(SEGMENT_HEADER), shape.size());
+        // SAFETY: inside the segment, which is not on a list and has no other item. The value is not
+        // touched.
+        unsafe { shape.write(to, now) };
+        let note_dead = |dead| self.stripe().note_dead(dead);
+        segment.stage.forget_written(note_dead);
+        segment.add(size, SEGMENT_HEADER + size, shape.exptime);
+        Written {
+            word: Word::new(to.addr(), Class::OWN, hash),
+            size,
+        }
     }
 
     /// Opens another segment in the calling thread's stripe, with room for an item of that size.
@@ -659,7 +681,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         let bytes = *self.flushed_bytes.get_mut();
-        self.owner.free_flushed(bytes);
+        self.owner.subtract(|sums| &sums.flushed, bytes);
         // What is open goes with it: no list keeps that.
         for open in self.all_open() {
             if let Some(open) = &*lock(open) {

@@ -15,6 +15,7 @@ use super::{
     flush::Flush,
     layout::{RawItem, Shape},
     requests::{Condition, Mode},
+    segment::SegmentRef,
     shared::{Owner, Shared},
     space::{Open, Put, Seen, Space},
     unfinished::Waiting,
@@ -32,6 +33,8 @@ pub enum Value<'a> {
     /// Two parts, joined.
     Parts([&'a [u8]; 2]),
     Number(Digits),
+    /// The value, which lies in a segment for this item that is the caller's.
+    InPlace(&'a SegmentRef, &'a [u8]),
 }
 
 /// What is to be stored.
@@ -44,10 +47,28 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Returns the plan to store `item` again, as it is but for these.
+    pub fn again(item: RawItem, exptime: u32, cas: u64, marks: u32) -> Self {
+        Self {
+            shape: Shape {
+                key: item.key(),
+                value_len: item.value_len(),
+                flags: item.flags(),
+                exptime,
+                cas,
+                marks,
+                all: false,
+            },
+            value: Value::Parts([item.value(), &[]]),
+            depends: true,
+        }
+    }
+
     fn parts(&self) -> [&[u8]; 2] {
         match &self.value {
             Value::Parts(parts) => *parts,
             Value::Number(digits) => digits.parts(),
+            Value::InPlace(_, value) => [value, &[]],
         }
     }
 }
@@ -234,10 +255,15 @@ impl TenantState {
             }
             let size = plan.shape.size();
             let mut open = large_here.filter(|open| open.has_room(size) && Class::is_large(size));
-            let written = match &mut open {
-                Some(open) => open.write(hash, &plan.shape, plan.parts(), now),
-                None if Class::is_large(size) => None,
-                None => space.write(hash, &plan.shape, plan.parts(), now, &section),
+            let place = match plan.value {
+                Value::InPlace(place, _) if place.is_of(space) => Some(place),
+                _ => None,
+            };
+            let written = match (place, &mut open) {
+                (Some(place), _) => Some(space.write_in_place(place, hash, &plan.shape, now)),
+                (None, Some(open)) => open.write(hash, &plan.shape, plan.parts(), now),
+                (None, None) if Class::is_large(size) => None,
+                (None, None) => space.write(hash, &plan.shape, plan.parts(), now, &section),
             };
             if let Some(new) = written {
                 let depends = plan.depends.then_some(seen);
@@ -245,7 +271,10 @@ impl TenantState {
                 if put == Put::Again {
                     continue;
                 }
-                open.into_iter().for_each(|open| space.seal(open));
+                let placed = place.map(|place| Open::new(Arc::clone(place)));
+                open.or(placed)
+                    .into_iter()
+                    .for_each(|open| space.seal(open));
                 let cas = plan.shape.cas;
                 if put == Put::Crowded {
                     let space = Arc::clone(space);
@@ -265,30 +294,24 @@ impl TenantState {
         }
     }
 
-    /// Stores a value with these marks, as `mode` and `condition` say. Returns its CAS value.
-    #[expect(clippy::too_many_arguments, reason = "it is what an item has")]
+    /// Stores `value` with what `shape` says of the item, as `mode` and `condition` say. The value lies
+    /// in its `place` already if there is one, a segment for this item that is the caller's. Returns the
+    /// CAS value.
     pub fn set(
         &self,
-        key: &[u8],
-        flags: u32,
-        exptime: u32,
+        shape: Shape<'_>,
         value: &[u8],
+        place: Option<&SegmentRef>,
         mode: Mode,
         condition: Condition,
-        marks: u32,
     ) -> Result<u64, Outcome> {
-        check_key(key)?;
+        check_key(shape.key)?;
         let depends = mode != Mode::Set || condition.compare.is_some();
         let plan = |item: Option<RawItem>, owner: &Owner| {
             let stale = may_store(mode, &condition, item)?;
             let mut shape = Shape {
-                key,
-                value_len: value.len(),
-                flags,
-                exptime,
                 cas: owner.next_cas(),
-                marks,
-                all: false,
+                ..shape
             };
             let mut parts: [&[u8]; 2] = [value, &[]];
             if let Some(old) = item {
@@ -305,13 +328,17 @@ impl TenantState {
                     shape.marks |= STALE | (old.access().marks() & WIN);
                 }
             }
+            let value = match place {
+                Some(place) => Value::InPlace(place, value),
+                None => Value::Parts(parts),
+            };
             Ok(Plan {
                 shape,
-                value: Value::Parts(parts),
+                value,
                 depends,
             })
         };
-        self.store(key, depends, plan)
+        self.store(shape.key, depends, plan)
     }
 }
 

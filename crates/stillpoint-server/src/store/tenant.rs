@@ -153,21 +153,6 @@ impl Tenant {
         Some(f(&item))
     }
 
-    /// [`Tenant::touch`] and [`Tenant::get`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Tenant::touch`].
-    pub fn get_and_touch<R>(
-        &self,
-        key: &[u8],
-        exptime: u32,
-        f: impl FnOnce(&Item<'_>) -> R,
-    ) -> Result<R, Outcome> {
-        self.touch(key, exptime)?;
-        self.get(key, f).ok_or(Outcome::NotFound)
-    }
-
     /// Sets the second of [`Store::now`](super::Store::now) in which the item expires, 0 for never. An
     /// item that was stored without an expiry is copied for it, and keeps its CAS value.
     ///
@@ -188,19 +173,12 @@ impl Tenant {
         }
         let plan = |item: Option<RawItem>, _: &_| {
             let item = item.ok_or(Outcome::NotFound)?;
-            Ok(Plan {
-                shape: Shape {
-                    key,
-                    value_len: item.value_len(),
-                    flags: item.flags(),
-                    exptime,
-                    cas: item.cas(),
-                    marks: item.access().marks(),
-                    all: false,
-                },
-                value: Value::Parts([item.value(), &[]]),
-                depends: true,
-            })
+            Ok(Plan::again(
+                item,
+                exptime,
+                item.cas(),
+                item.access().marks(),
+            ))
         };
         self.state.store(key, true, plan).map(|_| ())
     }
@@ -274,8 +252,16 @@ impl Tenant {
         mode: Mode,
         condition: Condition,
     ) -> Result<u64, Outcome> {
-        self.state
-            .set(key, flags, exptime, value, mode, condition, 0)
+        let shape = Shape {
+            key,
+            value_len: value.len(),
+            flags,
+            exptime,
+            cas: 0,
+            marks: 0,
+            all: false,
+        };
+        self.state.set(shape, value, None, mode, condition)
     }
 
     /// Adds to a number in decimal digits, or subtracts from it. The new value is at least as long as the
@@ -366,19 +352,9 @@ impl Tenant {
             if condition.compare.is_some_and(|cas| cas != old.cas()) {
                 return Err(Outcome::Exists);
             }
-            Ok(Plan {
-                shape: Shape {
-                    key,
-                    value_len: old.value_len(),
-                    flags: old.flags(),
-                    exptime: what.exptime.unwrap_or_else(|| old.exptime()),
-                    cas: owner.next_cas(),
-                    marks: old.access().marks() & FETCHED | STALE,
-                    all: false,
-                },
-                value: Value::Parts([old.value(), &[]]),
-                depends: true,
-            })
+            let exptime = what.exptime.unwrap_or_else(|| old.exptime());
+            let marks = old.access().marks() & FETCHED | STALE;
+            Ok(Plan::again(old, exptime, owner.next_cas(), marks))
         })
     }
 
@@ -504,7 +480,7 @@ impl Tenant {
             searched: load(&events.searched),
             copied: load(&events.copied),
             refused: load(&events.refused),
-            pinned_bytes: load(&owner.pinned),
+            pinned_bytes: owner.sum(|sums| &sums.pinned)[0],
         }
     }
 }

@@ -79,8 +79,8 @@ impl Queue {
     /// longest, and not `own`.
     fn largest(&self, own: &Arc<Owner>, beside: u64, only_charged: bool) -> usize {
         let sum = |owner: &Owner| match only_charged {
-            true => owner.unfinished.charged.load(Ordering::Relaxed),
-            false => owner.unfinished.announced.load(Ordering::Relaxed),
+            true => owner.sum(|sums| &sums.charged)[0],
+            false => owner.sum(|sums| &sums.announced)[0],
         };
         let own = address(own);
         let (mut largest, mut most) = (own, (beside, Reverse(u64::MAX)));
@@ -179,8 +179,7 @@ impl Unfinished {
         let mut taken = Taken::new(owner, bytes);
         let space_of_all = shared.pool.address_space();
         let over = || {
-            let own = owner.unfinished.announced.load(Ordering::Relaxed);
-            let all = shared.unfinished.announced.load(Ordering::Relaxed);
+            let [own, all] = owner.sum(|sums| &sums.announced);
             match own.saturating_sub(bytes) {
                 0 => None,
                 _ if own > space_of_all / ANNOUNCED_OWN => Some(Over::Own),
@@ -241,8 +240,7 @@ impl Arriving {
         let (owner, shared) = (&self.taken.owner, &self.taken.owner.shared);
         let (max, limit) = (owner.limit.max(), shared.limit.max());
         let over = || {
-            let own = owner.unfinished.charged.load(Ordering::Relaxed);
-            let all = shared.unfinished.charged.load(Ordering::Relaxed);
+            let [own, all] = owner.sum(|sums| &sums.charged);
             // One value can always be stored, even one that is larger than these parts.
             match own.saturating_sub(charged) {
                 0 => None,
@@ -281,9 +279,7 @@ struct Taken {
 
 impl Taken {
     fn new(owner: &Arc<Owner>, announced: u64) -> Self {
-        for sums in [&owner.unfinished, &owner.shared.unfinished] {
-            sums.announced.fetch_add(announced, Ordering::Relaxed);
-        }
+        owner.add(|sums| &sums.announced, announced);
         Self {
             owner: Arc::clone(owner),
             announced,
@@ -293,9 +289,7 @@ impl Taken {
     }
 
     fn add_charged(&mut self, more: u64) {
-        for sums in [&self.owner.unfinished, &self.owner.shared.unfinished] {
-            sums.charged.fetch_add(more, Ordering::Relaxed);
-        }
+        self.owner.add(|sums| &sums.charged, more);
         self.charged += more;
     }
 
@@ -310,9 +304,8 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.settle(u64::MAX);
-        for sums in [&self.owner.unfinished, &self.owner.shared.unfinished] {
-            sums.announced.fetch_sub(self.announced, Ordering::Relaxed);
-            sums.charged.fetch_sub(self.charged, Ordering::Relaxed);
-        }
+        let owner = &self.owner;
+        owner.subtract(|sums| &sums.announced, self.announced);
+        owner.subtract(|sums| &sums.charged, self.charged);
     }
 }

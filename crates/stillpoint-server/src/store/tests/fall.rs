@@ -7,7 +7,7 @@ use super::*;
 use crate::store::{Limits, OnEvict, StoreStatistics, ceiling::Ceiling};
 use std::{
     sync::{
-        Barrier, Mutex,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -48,29 +48,10 @@ fn no_item_goes_for_an_index_that_shrinks_behind_it() {
     store.set_limit(LIMIT);
     let other = store.create_tenant("other").unwrap();
     fill(&other);
-    other.set_limits(Limits {
-        max: LIMIT / 8,
-        ..Limits::default()
-    });
+    other.set_limits(Limits::max(LIMIT / 8));
     rest(&store);
     let figures = other.statistics();
     assert!(figures.segment_bytes <= LIMIT / 8 && figures.item_bytes >= LIMIT * 3 / 64);
-}
-
-/// Runs `inside` while another thread is in a section.
-pub fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
-    let entered = Barrier::new(2);
-    thread::scope(|scope| {
-        // Dropped also by a panic: the reader leaves.
-        let (_leave, left) = mpsc::channel::<()>();
-        scope.spawn(|| {
-            let _section = read_lock();
-            entered.wait();
-            let _ = left.into_iter().next();
-        });
-        entered.wait();
-        inside()
-    })
 }
 
 /// An index shrinks once readers have left. Until then it is above the limit: its items do not go
@@ -151,10 +132,7 @@ fn the_background_lowers_a_limit() {
     store.request_limit(LIMIT / 4);
     assert_eq!(store.limit(), LIMIT / 4);
     wait_for(LIMIT / 4);
-    tenant.request_limits(Limits {
-        max: LIMIT / 8,
-        ..Limits::default()
-    });
+    tenant.request_limits(Limits::max(LIMIT / 8));
     wait_for(LIMIT / 8);
     let by = by.lock().unwrap();
     assert!(!by.is_empty() && !by.contains(&thread::current().id()));
@@ -244,10 +222,6 @@ fn limits_fall_together() {
     };
     let store = Store::new(config).unwrap();
     let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
-    let max = |max| Limits {
-        max,
-        ..Limits::default()
-    };
     for _ in 0..if cfg!(miri) { 1 } else { 3 } {
         for number in 0..LIMIT / 256 {
             for tenant in &tenants {
@@ -256,16 +230,16 @@ fn limits_fall_together() {
         }
         store.request_limit(LIMIT / 2);
         for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
-            tenant.request_limits(max(LIMIT / part));
+            tenant.request_limits(Limits::max(LIMIT / part));
         }
-        tenants[0].request_limits(max(LIMIT));
+        tenants[0].request_limits(Limits::max(LIMIT));
         store.request_limit(LIMIT / 4);
-        tenants[0].request_limits(max(LIMIT / 16));
+        tenants[0].request_limits(Limits::max(LIMIT / 16));
         for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
             while tenant.statistics().segment_bytes > LIMIT / part {
                 thread::yield_now();
             }
-            tenant.request_limits(max(u64::MAX));
+            tenant.request_limits(Limits::max(u64::MAX));
         }
         store.request_limit(LIMIT);
         // Of one that goes while its limit falls, nothing stays; nor of one that was swept before.
@@ -283,7 +257,7 @@ fn limits_fall_together() {
             }
             assert!(fill());
             if swept == 0 {
-                other.request_limits(max(0));
+                other.request_limits(Limits::max(0));
             }
             store.delete_tenant("d").unwrap();
             while left() {
@@ -293,54 +267,58 @@ fn limits_fall_together() {
     }
 }
 
-/// A limit that falls is no reason to refuse, whatever the thread that lowers it.
+/// A limit that falls is no reason to refuse, whatever the thread that lowers it: there is enough to
+/// evict.
 #[test]
-fn small_items_are_stored_while_limits_fall() {
-    let config = Config {
-        limit: LIMIT,
-        ..Config::default()
-    };
-    let store = Store::new(config).unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writers: Vec<_> = (0..2u32)
-            .map(|writer| {
-                let (tenant, stop) = (store.tenant("").unwrap(), &stop);
-                scope.spawn(move || {
-                    let mut result = Ok(0);
-                    for number in 0u32.. {
-                        let key = [writer, number % 100_000].map(u32::to_le_bytes).concat();
-                        result = set(&tenant, &key, b"v");
-                        if result.is_err() || stop.load(Ordering::Relaxed) {
-                            break;
+fn items_are_stored_while_limits_fall() {
+    let large = vec![1; 10_000];
+    for (limit, keys, value) in [(LIMIT, 100_000, &large[..1]), (16 * LIMIT, 10_000, &large)] {
+        let config = Config {
+            limit,
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..2u32)
+                .map(|writer| {
+                    let (tenant, stop) = (store.tenant("").unwrap(), &stop);
+                    scope.spawn(move || {
+                        let mut result = Ok(0);
+                        for number in 0u32.. {
+                            let key = [writer, number % keys].map(u32::to_le_bytes).concat();
+                            result = set(&tenant, &key, value);
+                            if result.is_err() || stop.load(Ordering::Relaxed) {
+                                break;
+                            }
                         }
-                    }
-                    result
+                        result
+                    })
                 })
-            })
-            .collect();
-        for round in 0..if cfg!(miri) { 2 } else { 6 } {
-            while store.statistics().segment_bytes < LIMIT / 2
-                && writers.iter().all(|writer| !writer.is_finished())
-            {
-                thread::yield_now();
+                .collect();
+            // Or until a writer has been refused.
+            let until = |is_so: &dyn Fn(u64) -> bool| {
+                while !is_so(store.statistics().segment_bytes)
+                    && writers.iter().all(|writer| !writer.is_finished())
+                {
+                    thread::yield_now();
+                }
+            };
+            for round in 0..if cfg!(miri) { 2 } else { 6 } {
+                until(&|bytes| bytes >= limit / 2);
+                match round % 2 {
+                    0 => store.request_limit(limit / 8),
+                    _ => _ = store.set_limit(limit / 8),
+                }
+                until(&|bytes| bytes <= limit / 4);
+                store.request_limit(limit);
             }
-            match round % 2 {
-                0 => store.request_limit(LIMIT / 8),
-                _ => _ = store.set_limit(LIMIT / 8),
+            stop.store(true, Ordering::Relaxed);
+            for writer in writers {
+                writer.join().unwrap().unwrap();
             }
-            while store.statistics().segment_bytes > LIMIT / 4
-                && writers.iter().all(|writer| !writer.is_finished())
-            {
-                thread::yield_now();
-            }
-            store.request_limit(LIMIT);
-        }
-        stop.store(true, Ordering::Relaxed);
-        for writer in writers {
-            writer.join().unwrap().unwrap();
-        }
-    });
+        });
+    }
 }
 
 /// Without eviction, what is mostly dead is compacted for a limit that falls, and not by the thread
@@ -373,10 +351,7 @@ fn the_background_compacts_for_a_limit() {
             // Where there is a background, it may have begun.
             assert!(background || before.segment_bytes > limit * 2);
             if own {
-                let limits = Limits {
-                    max: limit,
-                    ..Limits::default()
-                };
+                let limits = Limits::max(limit);
                 tenant.request_limits(limits);
                 assert_eq!(tenant.limits(), limits);
             } else {

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::store::shared::FLUSHED_MAX;
-use std::{sync::Barrier, thread};
+use std::thread;
 
 /// Large, so that no store waits for that reader because much is in limbo: tests beside these would
 /// wait longer, too.
@@ -33,23 +33,6 @@ fn is_alone(name: &str) -> bool {
     false
 }
 
-/// Runs `f` while another thread is in a section.
-fn beside_reader<R>(f: impl FnOnce() -> R) -> R {
-    let (inside, done) = (Barrier::new(2), Barrier::new(2));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let _section = read_lock();
-            inside.wait();
-            done.wait();
-        });
-        inside.wait();
-        // Also if `f` panics: the reader is waited for.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-        done.wait();
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// Flushes until key spaces are not begun any more.
 fn flush_much(tenant: &Tenant) {
     while !tenant.state.owner.has_flushed_much() {
@@ -72,7 +55,7 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
     let tenant = store.create_tenant("flushed").unwrap();
     let shared = tenant.state.shared();
     let spaces = || shared.unreclaimed() - shared.pool.limbo_bytes();
-    beside_reader(|| {
+    beside_a_reader(|| {
         for number in 0..ROUNDS {
             let key = number.to_le_bytes();
             set(&tenant, &key, b"v").unwrap();
@@ -112,7 +95,7 @@ fn what_is_removed_one_by_one_is_all_there_was() {
         }
     };
     set(&other, b"other's", b"v").unwrap();
-    beside_reader(|| {
+    beside_a_reader(|| {
         flush_much(&tenant);
         let space = tenant.state.present();
         fill(0);
@@ -151,7 +134,7 @@ fn items_are_removed_beside_writers() {
     }
     let (store, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
-    beside_reader(|| {
+    beside_a_reader(|| {
         flush_much(&tenant);
         thread::scope(|scope| {
             for thread in 0..2u64 {
@@ -191,7 +174,7 @@ fn what_is_charged_is_not_counted_again() {
     store.maintain();
     let lines = tenant.state.present().table.index.bytes_of_lines();
     assert!(lines > 16 << 10, "{lines}");
-    beside_reader(|| {
+    beside_a_reader(|| {
         tenant.flush_all(0);
         let shared = tenant.state.shared();
         let spaces = shared.unreclaimed() - shared.pool.limbo_bytes();
@@ -208,7 +191,7 @@ fn a_tenant_is_flushed_whatever_another_one_has_unreclaimed() {
         "" => store.tenant("").unwrap(),
         name => store.create_tenant(name).unwrap(),
     });
-    beside_reader(|| {
+    beside_a_reader(|| {
         flush_much(&tenant);
         let before = others.each_ref().map(|other| other.state.present());
         set(&others[0], b"k", b"v").unwrap();

@@ -4,8 +4,8 @@ use super::*;
 use crate::store::{Draft, ITEM_MAX, Limits, OnEvict, Refused, segment::Why};
 use std::{
     sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
     thread,
 };
@@ -149,10 +149,7 @@ fn a_maximum_is_the_tenants_alone() {
         store.tenant("").unwrap(),
     );
     let max = KIB << 8;
-    let limits = Limits {
-        max,
-        ..Limits::default()
-    };
+    let limits = Limits::max(max);
     assert_eq!((small.set_limits(limits), small.limits()), (0, limits));
     fill(&other, KIB / 4);
     fill(&small, KIB);
@@ -284,6 +281,19 @@ fn a_client_that_sends_a_value_stores_it() {
     assert_eq!(tenants[2].statistics().refused, 0);
 }
 
+/// Two values arrive page by page, in turn, and are stored.
+fn arrive_together(mut drafts: [Draft; 2]) {
+    while drafts[1].missing() > 0 {
+        for draft in &mut drafts {
+            let page = draft.missing().min(4096);
+            draft.push(&[2; 4096][..page]).unwrap();
+        }
+    }
+    for draft in drafts {
+        draft.store(Mode::Set, ANY).unwrap();
+    }
+}
+
 /// Two other tenants hold the part of all tenants, with values that they do not finish.
 #[test]
 fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
@@ -303,15 +313,7 @@ fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
     }
     // A tenant that is deleted has its part until its clients go.
     store.delete_tenant("a").unwrap();
-    let mut drafts = [prepare(&c, 0), prepare(&c, 1)];
-    for _ in 0..len / 4096 {
-        for draft in &mut drafts {
-            draft.push(&[2; 4096]).unwrap();
-        }
-    }
-    for draft in drafts {
-        draft.store(Mode::Set, ANY).unwrap();
-    }
+    arrive_together([prepare(&c, 0), prepare(&c, 1)]);
     let ended = stalled
         .iter_mut()
         .filter_map(|draft| draft.push(&[1]).err());
@@ -339,15 +341,7 @@ fn values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
         .collect();
     let tenant = store.create_tenant("c").unwrap();
     for round in 0..4 {
-        let mut drafts = [prepare(&tenant, 2 * round), prepare(&tenant, 2 * round + 1)];
-        for _ in 0..len / 4096 {
-            for draft in &mut drafts {
-                draft.push(&[2; 4096]).unwrap();
-            }
-        }
-        for draft in drafts {
-            draft.store(Mode::Set, ANY).unwrap();
-        }
+        arrive_together([prepare(&tenant, 2 * round), prepare(&tenant, 2 * round + 1)]);
     }
     assert_eq!(tenant.statistics().refused, 0);
     // As many as needed, and those that have waited longest.
@@ -374,11 +368,7 @@ fn announced_values_of_a_tenant_do_not_end_each_other_where_others_have_as_much(
     let prepare = |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, LEN);
     let stalled: Vec<_> = hogs.iter().map(|hog| prepare(hog, 0).unwrap()).collect();
     let tenant = store.create_tenant("c").unwrap();
-    let drafts = [0, 1].map(|key| prepare(&tenant, key).unwrap());
-    for mut draft in drafts {
-        draft.push(&[2; LEN]).unwrap();
-        draft.store(Mode::Set, ANY).unwrap();
-    }
+    arrive_together([0, 1].map(|key| prepare(&tenant, key).unwrap()));
     drop(stalled);
 }
 
@@ -416,8 +406,8 @@ fn a_value_that_is_refused_takes_no_part() {
     let mut keys = 0..u64::MAX;
     keys.find(|key| set(&tenant, &key.to_le_bytes(), &[0; 1000]).is_err());
     assert!(draft.push(&[1; 50_000]).is_err());
-    let shared = tenant.state.shared();
-    assert_eq!(shared.unfinished.announced.load(Ordering::Relaxed), 0);
+    let owner = &tenant.state.owner;
+    assert_eq!(owner.sum(|sums| &sums.announced), [0; 2]);
     assert!(draft.push(&[1]).is_err());
 }
 
@@ -426,8 +416,9 @@ fn a_value_that_is_refused_takes_no_part() {
 fn a_tenant_that_announces_much_leaves_address_space_to_others() {
     const LEN: usize = 90_000;
     let (store, _) = store_of(16 << 20, true);
-    let shared = &store.tenant("").unwrap().state.owner.shared.clone();
-    shared.pool.seeming_space.set(800_000).unwrap();
+    let tenant = store.tenant("").unwrap();
+    let owner = &tenant.state.owner;
+    owner.shared.pool.seeming_space.set(800_000).unwrap();
     let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
     let announced: Vec<_> = tenants
         .iter()
@@ -435,10 +426,10 @@ fn a_tenant_that_announces_much_leaves_address_space_to_others() {
         .collect();
     assert!(announced.iter().all(Result::is_ok));
     // A quarter, and one of the tenant that came last.
-    let all = shared.unfinished.announced.load(Ordering::Relaxed) as usize;
+    let all = owner.sum(|sums| &sums.announced)[1] as usize;
     assert!((2 * LEN..200_000 + 2 * LEN).contains(&all), "{all}");
     drop(announced);
-    assert_eq!(shared.unfinished.announced.load(Ordering::Relaxed), 0);
+    assert_eq!(owner.sum(|sums| &sums.announced)[1], 0);
 }
 
 /// Memory that is resident and charged to no tenant stays within its bound, whatever is announced.
@@ -646,10 +637,7 @@ fn open_segments_give_way_where_nothing_else_can() {
         store.create_tenant("small").unwrap(),
         store.create_tenant("other").unwrap(),
     );
-    small.set_limits(Limits {
-        max: 512 << 10,
-        ..Limits::default()
-    });
+    small.set_limits(Limits::max(512 << 10));
     for round in 0..200u64 {
         set(&small, &round.to_le_bytes(), &pattern(round, 0, 20_000)).unwrap();
         for back in 0..20 {
@@ -697,19 +685,10 @@ fn a_flush_makes_room_without_eviction() {
     };
     let first = fill();
     assert!((10..200).contains(&first));
-    let (inside, done) = (Barrier::new(2), Barrier::new(2));
-    thread::scope(|scope| {
-        // A reader keeps the old index.
-        scope.spawn(|| {
-            let _section = stillpoint::read_lock();
-            inside.wait();
-            done.wait();
-        });
-        inside.wait();
+    // The reader keeps the old index.
+    beside_a_reader(|| {
         tenant.flush_all(0);
-        let again = fill();
-        done.wait();
-        assert_eq!(again, first);
+        assert_eq!(fill(), first);
     });
 }
 
@@ -744,20 +723,12 @@ fn writers_wait_for_readers_while_much_is_in_limbo() {
     let waits = || tenant.state.shared().pool.waits.load(Ordering::Relaxed);
     overwrite(4);
     assert_eq!(waits(), 0);
-    let (inside, done) = (Barrier::new(2), Barrier::new(2));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let _section = stillpoint::read_lock();
-            inside.wait();
-            done.wait();
-        });
-        inside.wait();
+    beside_a_reader(|| {
         // The most in limbo is 2 MiB.
         overwrite(44);
         let before = (waits(), store.statistics().limbo_bytes);
         overwrite(10);
         let after = (waits(), store.statistics().limbo_bytes);
-        done.wait();
         assert_eq!(before.0, 0);
         assert!(
             before.1 < 2 << 20 && after.1 > 2 << 20 && after.0 > 0,
@@ -796,10 +767,7 @@ fn pins_leave_room_for_stores() {
     );
     let small = store.create_tenant("small").unwrap();
     drop(kept);
-    small.set_limits(Limits {
-        max: 400 << 10,
-        ..Limits::default()
-    });
+    small.set_limits(Limits::max(400 << 10));
     assert_eq!(pins(&small).len(), 1);
 }
 
@@ -818,46 +786,6 @@ fn an_item_with_a_segment_of_its_own_is_not_copied() {
     let figures = tenant.statistics();
     assert_eq!((figures.evicted, figures.segments), (1, 0));
     assert_eq!(figures.segment_bytes, 0);
-}
-
-/// A limit that falls is no reason to refuse: there is enough to evict.
-#[test]
-fn stores_go_on_while_the_limit_falls() {
-    let (store, _clock) = store_of(64 << 20, true);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writers: Vec<_> = (0..2u32)
-            .map(|writer| {
-                let (tenant, stop) = (store.tenant("").unwrap(), &stop);
-                scope.spawn(move || {
-                    let mut result = Ok(0);
-                    for number in 0u32.. {
-                        let key = [writer, number % 10_000].map(u32::to_le_bytes).concat();
-                        result = tenant.set(&key, 0, 0, &[1; 10_000], Mode::Set, ANY);
-                        if result.is_err() || stop.load(Ordering::Relaxed) {
-                            break;
-                        }
-                    }
-                    result
-                })
-            })
-            .collect();
-        let rounds = if cfg!(miri) { 1 } else { 10 };
-        for _ in 0..rounds {
-            // Until it is full, or a writer has been refused.
-            while store.statistics().segment_bytes < 48 << 20
-                && writers.iter().all(|writer| !writer.is_finished())
-            {
-                thread::yield_now();
-            }
-            store.set_limit(8 << 20);
-            store.set_limit(64 << 20);
-        }
-        stop.store(true, Ordering::Relaxed);
-        for writer in writers {
-            writer.join().unwrap().unwrap();
-        }
-    });
 }
 
 /// Threads that take the memory that others have freed: each frees enough in the end.

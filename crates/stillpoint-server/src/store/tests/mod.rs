@@ -13,7 +13,10 @@ mod tenants;
 mod threads;
 
 use super::{Clock, Condition, Config, ManualClock, Mode, Outcome, Store, Tenant};
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Barrier, mpsc},
+    thread,
+};
 use stillpoint::{read_lock, synchronize};
 
 const ANY: Condition = Condition {
@@ -48,6 +51,22 @@ fn rest(store: &Store) {
         synchronize();
     }
     store.maintain();
+}
+
+/// Runs `inside` while another thread is in a section.
+fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
+    let entered = Barrier::new(2);
+    thread::scope(|scope| {
+        // Dropped also by a panic: the reader leaves.
+        let (_leave, left) = mpsc::channel::<()>();
+        scope.spawn(|| {
+            let _section = read_lock();
+            entered.wait();
+            let _ = left.into_iter().next();
+        });
+        entered.wait();
+        inside()
+    })
 }
 
 /// Dead bytes of a tenant's key space: as it has counted them, and looked at segment by segment.

@@ -2,11 +2,11 @@
 //!
 //! Detects a search that runs though it is off, without its bound, or twice at a time.
 
-use super::{super::Search, fall::beside_a_reader, *};
+use super::{super::Search, *};
 use std::time::{Duration, Instant};
 
 /// Items in several segments, of which one in a hundred stays.
-fn store_some(tenant: &Tenant, exptime: u32) {
+pub fn store_some(tenant: &Tenant, exptime: u32) {
     for number in 0..1000u32 {
         let exptime = if number % 100 == 0 { 0 } else { exptime };
         tenant

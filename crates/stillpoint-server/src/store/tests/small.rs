@@ -91,10 +91,7 @@ fn key_spaces_come_and_go() {
 fn segments_are_used_again_beside_a_reader() {
     let (store, _) = store_of(64 << 10, true);
     let tenant = store.create_tenant("small").unwrap();
-    tenant.set_limits(Limits {
-        max: 8 << 10,
-        ..Limits::default()
-    });
+    tenant.set_limits(Limits::max(8 << 10));
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..24u32 {

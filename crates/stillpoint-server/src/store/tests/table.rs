@@ -80,10 +80,7 @@ fn an_index_counts_to_the_limit() {
     // Of a tenant with a limit of its own.
     let other = store.create_tenant("other").unwrap();
     let max = limit / 16;
-    other.set_limits(Limits {
-        max,
-        ..Limits::default()
-    });
+    other.set_limits(Limits::max(max));
     for number in 0..ITEMS / 4 {
         set(&other, &number.to_le_bytes(), b"v").unwrap();
         assert!(other.statistics().segment_bytes <= max);

@@ -126,12 +126,7 @@ fn expired_items_leave_unasked() {
     let (store, clock) = store_of(4 << 20, true);
     let tenant = store.tenant("").unwrap();
     let soon = clock.now() + 10;
-    for number in 0..1000u32 {
-        let exptime = if number % 100 == 0 { 0 } else { soon };
-        tenant
-            .set(&number.to_le_bytes(), 0, exptime, &[1; 300], Mode::Set, ANY)
-            .unwrap();
-    }
+    search::store_some(&tenant, soon);
     let full = tenant.statistics();
     clock.advance(10);
     store.maintain();
