@@ -51,6 +51,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// if it is used twice there, or if it is inserted again soon after its eviction and is asked for
 /// more often than what it would replace. One that replaces another has that one's place, and that is
 /// a use. Scans and loops that do not fit leave alone what is used.
+/// The small queue has a fiftieth of the weight, and up to nine tenths where keys are used again soon
+/// after they were evicted from it.
 /// Which entries go does not depend on how many threads there are. There are no shards: an entry
 /// may be as large as the whole cache.
 ///

@@ -1,8 +1,8 @@
 //! Ghosts: the fingerprints of entries that were evicted lately.
 //!
-//! A table of sets of four. A ghost from the small queue is remembered for twice as many evictions
-//! from there as the cache has entries, and forgotten earlier where its set is full of younger ones.
-//! A ghost from the main queue takes only room that these leave. It takes eight bytes.
+//! A table of sets of four. A ghost is remembered for twice as many evictions from its queue as the cache
+//! has entries, and forgotten earlier where its set is full of younger ones. A ghost from the main queue
+//! takes only room that those from the small queue leave. It takes eight bytes.
 //!
 //! A table becomes smaller in parts: until all of the old one has been moved, ghosts are in both.
 
@@ -15,8 +15,8 @@ const WAYS: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
     fingerprint: u32,
-    /// Twice the number of the last eviction from the small queue, which is never 0 after the
-    /// first; one more for a ghost from the main queue. 0 for an empty slot.
+    /// Twice the number of the eviction from its queue, which is never 0 after the first from the small
+    /// queue; one more for a ghost from the main queue. 0 for an empty slot.
     stamp: u32,
 }
 
@@ -38,13 +38,50 @@ impl Slot {
     }
 }
 
+/// A ghost that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ghost {
+    /// The queue that its entry was evicted from.
+    pub from: Place,
+    /// Number of evictions from that queue since.
+    pub age: usize,
+}
+
+/// Twice the evictions from each queue so far, as they wrap. That of the small queue is never 0 once there
+/// was one.
+#[derive(Debug, Default, Clone, Copy)]
+struct Clocks {
+    small: u32,
+    main: u32,
+}
+
+impl Clocks {
+    /// Counts an eviction, and returns the stamp of its ghost.
+    fn tick(&mut self, from: Place) -> u32 {
+        if from == Place::Small {
+            self.small = self.small.wrapping_add(2).max(2);
+            return self.small;
+        }
+        self.main = self.main.wrapping_add(2);
+        self.main | 1
+    }
+
+    /// Returns the age of a ghost in evictions from its queue.
+    fn age(self, slot: &Slot) -> usize {
+        let now = match slot.place() {
+            Place::Small => self.small,
+            _ => self.main,
+        };
+        (now.wrapping_sub(slot.stamp & !1) / 2) as usize
+    }
+}
+
 /// The ghosts of one policy.
 #[derive(Debug, Default)]
 pub struct Ghosts {
     /// A power of two of sets; none at first.
     slots: Box<[Slot]>,
-    /// Twice the evictions from the small queue so far, as they wrap; never 0 once there was one.
-    now: u32,
+    clocks: Clocks,
     /// The larger table that is being moved to `slots`; none at other times.
     old: Box<[Slot]>,
     /// Number of slots of that table that have been moved: whole sets.
@@ -96,32 +133,26 @@ impl Ghosts {
             // It would be found twice.
             self.take_unmoved(fingerprint);
         }
-        if from == Place::Small {
-            self.now = self.now.wrapping_add(2).max(2);
-        }
-        let now = self.now;
+        let stamp = self.clocks.tick(from);
+        let clocks = self.clocks;
         let set = self.set(fingerprint);
         // What goes first has the largest: an older ghost with the fingerprint, also where there is room.
         let rank = |slot: &Slot| {
             let is_own = !slot.is_empty() && slot.fingerprint == fingerprint;
             let is_of_main = slot.place() == Place::Main;
-            (is_own, slot.is_empty(), is_of_main, age(now, slot.stamp))
+            (is_own, slot.is_empty(), is_of_main, clocks.age(slot))
         };
         let Some(slot) = set.iter_mut().max_by_key(|slot| rank(slot)) else {
             return;
         };
         let (is_own, is_empty, is_of_main, age) = rank(slot);
         if from == Place::Small || is_own || is_empty || is_of_main || age >= wanted {
-            *slot = Slot {
-                fingerprint,
-                stamp: now | u32::from(from == Place::Main),
-            };
+            *slot = Slot { fingerprint, stamp };
         }
     }
 
-    /// Forgets a ghost. Returns from which queue it was evicted, if it was there, and not older than
-    /// `lifetime` evictions.
-    pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Place> {
+    /// Forgets a ghost, and returns it if it was there, and younger than `lifetime` evictions.
+    pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Ghost> {
         if self.slots.is_empty() {
             return None;
         }
@@ -130,7 +161,8 @@ impl Ghosts {
             found = self.take_unmoved(fingerprint);
         }
         let found = found?;
-        (age(self.now, found.stamp) < lifetime).then(|| found.place())
+        let (from, age) = (found.place(), self.clocks.age(&found));
+        (age < lifetime).then_some(Ghost { from, age })
     }
 
     /// Makes a larger table, with the ghosts of the one that there was.
@@ -154,7 +186,7 @@ impl Ghosts {
         let end = self.old.len().min(self.moved + PART);
         for index in self.moved..end {
             let slot = self.old[index];
-            if age(self.now, slot.stamp) < self.oldest {
+            if self.clocks.age(&slot) < self.oldest {
                 self.keep(slot);
             }
         }
@@ -174,11 +206,11 @@ impl Ghosts {
         if slot.is_empty() {
             return;
         }
-        let now = self.now;
+        let clocks = self.clocks;
         let set = self.set(slot.fingerprint).iter_mut();
         let rank = |slot: &Slot| {
             let is_of_main = slot.place() == Place::Main;
-            (slot.is_empty(), is_of_main, age(now, slot.stamp))
+            (slot.is_empty(), is_of_main, clocks.age(slot))
         };
         if let Some(other) = set.max_by_key(|other| rank(other))
             && rank(other) > rank(&slot)
@@ -198,11 +230,6 @@ fn empty(slots: usize) -> Box<[Slot]> {
 /// Returns the number of slots in a table for `ghosts` ghosts.
 fn slots_for(ghosts: usize) -> usize {
     ghosts.div_ceil(WAYS).next_power_of_two() * WAYS
-}
-
-/// Returns the age of a stamp in evictions.
-fn age(now: u32, stamp: u32) -> usize {
-    (now.wrapping_sub(stamp & !1) / 2) as usize
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -241,7 +268,10 @@ mod tests {
     fn an_older_ghost_with_the_fingerprint_goes_before_an_empty_slot_is_used() {
         let mut ghosts = Ghosts::default();
         (0..2).for_each(|_| ghosts.add(7, Place::Small, WAYS));
-        assert_eq!(ghosts.take(7, 10), Some(Place::Small));
+        assert_eq!(
+            ghosts.take(7, 10).map(|ghost| ghost.from),
+            Some(Place::Small)
+        );
         assert_eq!(ghosts.take(7, 10), None, "it is there twice");
     }
 

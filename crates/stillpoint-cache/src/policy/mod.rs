@@ -5,15 +5,22 @@
 //! those that were evicted. A hit sets a frequency of two bits and moves nothing;
 //! what has been used is moved, or goes round once more, when its turn comes.
 //!
-//! One thing is added. A ghost that comes back goes to the main queue only if it has been asked for
+//! Two things are added. A ghost that comes back goes to the main queue only if it has been asked for
 //! clearly more often than the entry there that would have to go for it, as a [`sketch`] has counted
 //! (TinyLFU). Without that, a loop that is a little longer than the cache replaces all of the main
 //! queue by entries that are not used before they are replaced themselves. In return ghosts last
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
 //!
-//! Ghosts of the main queue change nothing here. That they come back says that more memory would
-//! have helped: [`Policy::insert`] returns it. That a search passes entries which were used says that
-//! less memory would have hurt: [`Policy::take_passed`]. Tenants are compared by both.
+//! And the small queue's share follows what comes back ([`Policy::adapt`]). A young ghost of the small queue
+//! would have been a hit if that queue were longer: the queue may have one entry more. A ghost of the main
+//! queue would have been a hit if that had not given way: the small queue may have [`LOSS`] entries fewer.
+//! Where keys are used again soon, and then no more, the small queue takes most of the memory after about
+//! as many such misses as there are entries. In a loop that is longer than the cache, the main queue's
+//! ghosts come back a round later, and the debt that they leave keeps the small queue from growing again.
+//!
+//! That a ghost of the main queue comes back also says that more memory would have helped:
+//! [`Policy::insert`] returns it. That a search passes entries which were used says that less memory would
+//! have hurt: [`Policy::take_passed`]. Tenants are compared by both.
 
 mod ghost;
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -23,7 +30,7 @@ mod sketch;
 
 pub use queue::{Links, Queue};
 
-use ghost::Ghosts;
+use ghost::{Ghost, Ghosts};
 use sketch::Sketch;
 use std::fmt::Debug;
 
@@ -34,6 +41,15 @@ pub const MOST: u8 = 3;
 /// nothing. Readers mark entries without a lock, as fast as a search clears them: without a bound it might
 /// not end, and other threads wait for it.
 pub const TURNS: usize = 64;
+
+/// Number of entries by which a ghost of the main queue makes the small queue shorter. Chosen by replays:
+/// with 8 a loop of twice the capacity loses more to growth that is taken back, with 32 a working set that
+/// moves is learnt too late.
+const LOSS: i64 = 16;
+
+/// The most that ghosts of the main queue are remembered, for each entry: that many ghosts of the small queue
+/// come back for nothing. Chosen by a replay of two loops in turn.
+const DEBT: i64 = 2;
 
 /// See [`Policy::is_close_one_due`].
 const CLOSE: u8 = 16;
@@ -149,6 +165,9 @@ pub struct Policy<I> {
     passed: u64,
     /// Ghosts that were asked for little more often than what had their place, as they wrap.
     close: u8,
+    /// Number of entries that the small queue may have, where that is more than its least share; below 0, a
+    /// debt. See [`Policy::adapt`].
+    credit: i64,
     /// See [`Policy::rounds`].
     rounds: u64,
 }
@@ -164,6 +183,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             shrunk: 0,
             passed: 0,
             close: 0,
+            credit: 0,
             rounds: 0,
         }
     }
@@ -231,21 +251,40 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         let fingerprint = nodes.fingerprint(id);
         self.shrunk = self.shrunk.saturating_sub(1);
         self.sketch.add(fingerprint, 1, self.entries());
-        let returned = self.ghosts.take(fingerprint, self.ghosts_wanted());
-        self.ghost_hits += u64::from(returned.is_some());
-        let earned = returned == Some(Place::Small) && self.earns_a_place(nodes, fingerprint);
+        let Some(ghost) = self.ghosts.take(fingerprint, self.ghosts_wanted()) else {
+            self.push(nodes, id, Place::Small);
+            return false;
+        };
+        self.ghost_hits += 1;
+        self.adapt(ghost);
+        let earned = self.earns_a_place(nodes, fingerprint);
         self.push(nodes, id, if earned { Place::Main } else { Place::Small });
-        earned || returned == Some(Place::Main)
+        earned || ghost.from == Place::Main
     }
 
-    /// Returns whether a key that comes back has been asked for clearly more often, by a quarter, than what
-    /// would have to go for it. Where the small queue is far too large it need not: one of that goes. A
-    /// little too large it always is, as room is made before an entry is added.
-    fn earns_a_place(&mut self, nodes: &mut impl Nodes<Id = I>, fingerprint: u32) -> bool {
+    /// Changes the small queue's share by a ghost that has come back. One of the small queue counts if that
+    /// queue would have to be at most three fifths of the entries to have it still, one of the main queue if
+    /// it is younger than there are entries.
+    fn adapt(&mut self, ghost: Ghost) {
+        let entries = self.entries();
+        let change = match ghost.from {
+            Place::Small if (self.small.entries() + ghost.age) * 5 < entries * 3 => 1,
+            Place::Main if ghost.age < entries => -LOSS,
+            _ => return,
+        };
+        let entries = entries as i64;
+        self.credit = (self.credit + change).clamp(-DEBT * entries, entries * 9 / 10);
+    }
+
+    /// Returns whether a key that comes back has been asked for clearly more often, by a quarter, than the
+    /// oldest entry of the main queue, used or not: what goes for it is near. Where the small queue is far
+    /// too large it need not: one of that goes. A little too large it always is, as room is made before an
+    /// entry is added.
+    fn earns_a_place(&mut self, nodes: &impl Nodes<Id = I>, fingerprint: u32) -> bool {
         if self.small.weight() / 2 > self.small_wanted() {
             return true;
         }
-        let Some(other) = self.next_of_main(nodes) else {
+        let Some(other) = self.main.oldest() else {
             return true;
         };
         let [own, other] = [fingerprint, nodes.fingerprint(other)].map(|key| self.sketch.get(key));
@@ -418,15 +457,20 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.sketch.add(nodes.fingerprint(id), uses, self.entries());
     }
 
-    /// Returns the weight that the small queue may have: a fiftieth of all. Where that is less than 32
-    /// entries, up to a tenth.
+    /// Returns the weight that the small queue may have: a fiftieth of all (where that is less than 32
+    /// entries, up to a tenth), or that of as many entries as it has credit for.
     fn small_wanted(&self) -> u64 {
         let (weight, entries) = (self.weight(), self.entries().max(1) as u64);
-        let several = match weight.checked_mul(32) {
+        let of = |some: u64| match weight.checked_mul(some) {
             Some(product) => product / entries,
-            None => (u128::from(weight) * 32 / u128::from(entries)) as u64,
+            None => (u128::from(weight) * u128::from(some) / u128::from(entries)) as u64,
         };
-        (weight / 50).max(several.min(weight / 10))
+        let least = (weight / 50).max(of(32).min(weight / 10));
+        match u64::try_from(self.credit) {
+            // Fewer entries than when it was earned may be left.
+            Ok(credit) if credit > entries / 50 => least.max(of(credit.min(entries * 9 / 10))),
+            _ => least,
+        }
     }
 
     /// Returns the number of evictions for which ghosts last.

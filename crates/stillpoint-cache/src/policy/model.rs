@@ -4,7 +4,11 @@
 //! Detects a replacement that loses its position or frequency, and a ghost that is let in by
 //! another measure.
 
-use super::{Links, MOST, Nodes, Place, Policy, Standing, TURNS, ghost::Ghosts, sketch::Sketch};
+use super::{
+    Links, MOST, Nodes, Place, Policy, Standing, TURNS,
+    ghost::{Ghost, Ghosts},
+    sketch::Sketch,
+};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -97,6 +101,8 @@ struct Model {
     sketch: Sketch,
     /// Number of keys that were counted more often than the first of the main queue, but not by a quarter.
     close: u32,
+    /// Number of entries that the small queue may have; below 0, a debt.
+    credit: i64,
 }
 
 impl Model {
@@ -178,7 +184,14 @@ impl Model {
         let weight = self.weight();
         let wanted = match self.entries() as u64 {
             0 => 0,
-            entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
+            entries => {
+                let least = (weight / 50).max((weight * 32 / entries).min(weight / 10));
+                let credit = self.credit.clamp(0, entries as i64 * 9 / 10) as u64;
+                match credit > entries / 50 {
+                    true => least.max(weight * credit / entries),
+                    false => least,
+                }
+            }
         };
         small / times > wanted
     }
@@ -222,16 +235,30 @@ impl Model {
     fn insert(&mut self, key: u32, weight: u64) {
         let entries = self.entries();
         self.sketch.add(spread(key), 1, entries);
-        let returned = self.ghosts.take(spread(key), 2 * entries.max(1)) == Some(Place::Small);
+        let returned = self.ghosts.take(spread(key), 2 * entries.max(1));
+        if let Some(ghost) = returned {
+            self.adapt(ghost, entries);
+        }
         let entry = Entry {
             key,
             weight,
             frequency: 0,
         };
-        if returned && self.is_let_in(key) {
+        if returned.is_some() && self.is_let_in(key) {
             self.main.push(entry);
         } else {
             self.small.push(entry);
+        }
+    }
+
+    fn adapt(&mut self, ghost: Ghost, entries: usize) {
+        let all = entries as f64;
+        let changed = match ghost.from {
+            Place::Main => (ghost.age < entries).then_some(self.credit - 16),
+            _ => ((self.small.len() + ghost.age) as f64 / all < 0.6).then_some(self.credit + 1),
+        };
+        if let Some(credit) = changed {
+            self.credit = credit.max(-2 * entries as i64).min(entries as i64 * 9 / 10);
         }
     }
 
@@ -239,11 +266,11 @@ impl Model {
         if self.has_newcomers_to_spare(2) {
             return true;
         }
-        let Some(first) = self.turn_main() else {
+        let Some(first) = self.main.first() else {
             return true;
         };
         let times = |key: u32| self.sketch.get(spread(key)) as f64;
-        let (own, other) = (times(key), times(self.main[first].key));
+        let (own, other) = (times(key), times(first.key));
         if own <= other || own > 1.25 * other {
             return own > other;
         }
@@ -359,7 +386,7 @@ proptest! {
         for key in evicted {
             if let Some(at) = model.iter().rposition(|&other| other == key) {
                 let age = model.len() - 1 - at;
-                let expected = (age < 16).then_some(Place::Small);
+                let expected = (age < 16).then_some(Ghost { from: Place::Small, age });
                 prop_assert_eq!(ghosts.take(spread(key), 16), expected);
                 prop_assert_eq!(ghosts.take(spread(key), 16), None);
                 model[at] = u32::MAX;
@@ -380,7 +407,7 @@ proptest! {
             // As a key comes back before it is evicted again.
             let found = without.take(spread(key), ROOM);
             let other = with.take(spread(key), ROOM);
-            prop_assert_eq!(found.is_some(), other == Some(Place::Small));
+            prop_assert_eq!(found, other.filter(|ghost| ghost.from == Place::Small));
             if step < 2 {
                 with.add(spread(key), Place::Small, ROOM);
                 without.add(spread(key), Place::Small, ROOM);
@@ -470,11 +497,59 @@ fn one_in_sixteen_close_ones_is_let_in() {
     assert_eq!(is_due.collect::<Vec<_>>(), [16, 32]);
 }
 
+/// A cache of `capacity` entries of weight 1.
+struct Simulated {
+    policy: Policy<usize>,
+    arena: Arena,
+    there: HashMap<u32, usize>,
+    capacity: usize,
+    evictions: usize,
+}
+
+impl Simulated {
+    fn new(capacity: usize) -> Self {
+        Self {
+            policy: Policy::new(),
+            arena: Arena::default(),
+            there: HashMap::new(),
+            capacity,
+            evictions: 0,
+        }
+    }
+
+    /// Asks for a key, and adds it if it is not there. Returns whether it was.
+    fn ask(&mut self, key: u32) -> bool {
+        if let Some(&id) = self.there.get(&key) {
+            let frequency = &mut self.arena.nodes[id].frequency;
+            *frequency = (*frequency + 1).min(MOST);
+            return true;
+        }
+        let policy = &mut self.policy;
+        while policy.entries() >= self.capacity {
+            let id = policy.candidate(&mut self.arena).unwrap();
+            policy.evict(&mut self.arena, id);
+            self.there.remove(&self.arena.nodes[id].key);
+            self.evictions += 1;
+        }
+        let id = self.arena.nodes.len();
+        self.arena.nodes.push(Node {
+            links: UNLINKED,
+            place: Place::None,
+            weight: 1,
+            key,
+            frequency: 0,
+            round: false,
+        });
+        policy.insert(&mut self.arena, id);
+        self.there.insert(key, id);
+        false
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "long, and without unsafe code")]
 fn a_loop_and_a_scan_leave_what_is_used() {
-    let (mut policy, mut arena) = (Policy::new(), Arena::default());
-    let mut there: HashMap<u32, usize> = HashMap::new();
+    let mut cache = Simulated::new(100);
     let (mut hits, mut asked) = (0, 0);
     for round in 0..20_000_u32 {
         // 50 keys that are used all the time, a loop over 300, and a scan.
@@ -483,29 +558,53 @@ fn a_loop_and_a_scan_leave_what_is_used() {
             (1000 + round % 300, false),
             (10_000 + round, false),
         ] {
-            asked += u32::from(hot && round > 10_000);
-            if let Some(&id) = there.get(&key) {
-                arena.nodes[id].frequency = (arena.nodes[id].frequency + 1).min(MOST);
-                hits += u32::from(hot && round > 10_000);
-                continue;
-            }
-            while policy.entries() >= 100 {
-                let id = policy.candidate(&mut arena).unwrap();
-                policy.evict(&mut arena, id);
-                there.remove(&arena.nodes[id].key);
-            }
-            let id = arena.nodes.len();
-            arena.nodes.push(Node {
-                links: UNLINKED,
-                place: Place::None,
-                weight: 1,
-                key,
-                frequency: 0,
-                round: false,
-            });
-            policy.insert(&mut arena, id);
-            there.insert(key, id);
+            let counts = hot && round > 10_000;
+            asked += u32::from(counts);
+            hits += u32::from(cache.ask(key) && counts);
         }
     }
     assert!(hits * 100 >= asked * 99, "{hits} of {asked}");
+}
+
+/// Returns a cache whose main queue is full of entries that are used no more.
+fn stale(capacity: usize) -> Simulated {
+    let mut cache = Simulated::new(capacity);
+    let keys = 0..capacity as u32;
+    (0..4).for_each(|_| keys.clone().for_each(|key| _ = cache.ask(key)));
+    (1_000_000..1_000_000 + 4 * capacity as u32).for_each(|key| _ = cache.ask(key));
+    assert!(cache.policy.small.entries() < capacity / 10);
+    cache.evictions = 0;
+    cache
+}
+
+/// Each key is used once more when four tenths of the capacity have come after it.
+#[test]
+#[cfg_attr(miri, ignore = "long, and without unsafe code")]
+fn the_small_queue_grows_to_where_keys_are_used_again() {
+    let mut cache = stale(1000);
+    let (mut key, mut found) = (10_000, 0);
+    while found < 400 {
+        cache.ask(key);
+        found = if cache.ask(key - 400) { found + 1 } else { 0 };
+        key += 1;
+        assert!(cache.evictions < 3500, "{found}");
+    }
+    for key in key..key + 5000 {
+        cache.ask(key);
+        assert!(cache.ask(key - 400), "{key}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long, and without unsafe code")]
+fn the_small_queue_gives_way_to_a_loop() {
+    let mut cache = stale(1000);
+    for key in 10_000..14_000 {
+        cache.ask(key);
+        cache.ask(key - 400);
+    }
+    assert!(cache.policy.small.entries() >= 400);
+    let mut round = || (0..1100).filter(|&key| cache.ask(key)).count();
+    let hits: Vec<_> = (0..30).map(|_| round()).collect();
+    assert!(hits[8..].iter().all(|&hits| hits > 800), "{hits:?}");
 }
