@@ -13,7 +13,7 @@ use crate::{
     flight::Waiter,
     load::{Leader, Role, block_on, sure},
     node::{Id, Node},
-    put::{Origin, owned},
+    put::{Origin, owned, unseen},
     removal::Cause,
 };
 use std::{
@@ -447,7 +447,7 @@ where
             cache, key, flight, ..
         } = &self.leader;
         let origin = Origin::Load(&flight.load, self.seen);
-        let _ = cache.put(Q::to_owned(key), value, ttl, origin, |_| ());
+        let _ = cache.put(Q::to_owned(key), value, ttl, origin, unseen);
         self.seen = None;
         if was_there {
             entry.is_old_value_replaced = true;

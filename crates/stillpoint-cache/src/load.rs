@@ -18,7 +18,7 @@
 use crate::{
     cache::Cache,
     flight::{Flight, Outcome, Waiter},
-    put::Origin,
+    put::{Origin, unseen},
     statistics::Event,
 };
 use std::{
@@ -533,7 +533,7 @@ where
                 self.has_loaded = true;
                 let key = self.key.to_owned();
                 let origin = Origin::Load(&self.flight.load, None);
-                let _ = self.cache.put(key, value, ttl, origin, |_| ());
+                let _ = self.cache.put(key, value, ttl, origin, unseen);
                 self.leave_map();
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {

@@ -35,6 +35,10 @@ type Replaced<'g, K, V> = (Found<'g, K, Node<V>>, Cause);
 /// The lock of the queues, while it is held.
 type Held<'a> = (MutexGuard<'a, State>, Locked);
 
+/// Sees the value that an insert replaces, for inserts that need not: with a closure in each, the compiler would make
+/// another copy of [`Cache::put`] for each of them.
+pub fn unseen<V>(_: Option<&V>) {}
+
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
 /// unreclaimed.
 pub fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
@@ -112,7 +116,7 @@ where
     /// counted, and the listener is told of it ([`Cause::Refused`]). The one with its key is gone as well,
     /// as it is not what the program wants to be found: [`Cause::Removed`].
     pub fn insert(&self, key: K, value: V) {
-        let _ = self.put(key, value, None, Origin::Insert, |_| ());
+        let _ = self.put(key, value, None, Origin::Insert, unseen);
     }
 
     /// As [`insert`](Self::insert), and returns a clone of the value that was replaced: readers may have the
@@ -147,12 +151,12 @@ where
     /// assert_eq!(cache.get(&1), Some(2));
     /// ```
     pub fn insert_if_absent(&self, key: K, value: V) -> bool {
-        self.put(key, value, None, Origin::IfAbsent, |_| ()) == Ok(true)
+        self.put(key, value, None, Origin::IfAbsent, unseen) == Ok(true)
     }
 
     /// As [`insert`](Self::insert), of an entry that expires after `ttl`.
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        let _ = self.put(key, value, Some(ttl), Origin::Insert, |_| ());
+        let _ = self.put(key, value, Some(ttl), Origin::Insert, unseen);
     }
 
     /// As [`insert`](Self::insert).
@@ -162,7 +166,7 @@ where
     /// If there is no room for it below a limit, which the error names. An older entry with its key may be
     /// gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
-        let put = self.put(key, value, None, Origin::Insert, |_| ());
+        let put = self.put(key, value, None, Origin::Insert, unseen);
         put.map(|_| ())
     }
 
