@@ -43,8 +43,8 @@ pub const MOST: u8 = 3;
 pub const TURNS: usize = 64;
 
 /// Number of entries by which a ghost of the main queue makes the small queue shorter. Chosen by replays:
-/// with 8 a loop of twice the capacity loses more to growth that is taken back, with 32 a working set that
-/// moves is learnt too late.
+/// with 8 two loops in turn lose more to growth that is taken back, with 24 a working set that moves is learnt
+/// later.
 const LOSS: i64 = 16;
 
 /// The most that ghosts of the main queue are remembered, for each entry: that many ghosts of the small queue
