@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    /// Where new entries are to lie, if there is such a place already.
+    /// Returns the arena for new entries, if it has been made.
     #[inline]
     pub fn made_arena(&self) -> Option<&Arena> {
         // Acquire, pairs with `make_arena`: it is complete.
@@ -96,7 +96,7 @@ impl Core {
         arena.map(|arena| unsafe { arena.as_ref() })
     }
 
-    /// Ends the arena, when its last slot is free.
+    /// Closes the arena, which goes when its last slot is free.
     ///
     /// # Safety
     ///
@@ -109,15 +109,15 @@ impl Core {
         }
     }
 
-    /// An entry has been put in.
+    /// Counts an entry that was put in.
     #[inline]
     fn note_added(&self) {
         self.count.add(1);
         fence_change();
     }
 
-    /// An entry with that hash has been taken out; its home has no other if it is `empty`. Returns
-    /// whether the table may move since.
+    /// Counts an entry that was taken out. If its home is `empty` now, the table may be too large. Returns
+    /// whether that was looked at.
     #[inline]
     fn note_removed(&self, table: Table<'_>, hash: u64, empty: bool) -> bool {
         self.count.add(1_u64.wrapping_neg());
@@ -131,8 +131,8 @@ impl Core {
 }
 
 impl Pinned<Core> {
-    /// Where new entries, which are of this layout, are to lie; `None` for boxes: while there are
-    /// few.
+    /// Returns the arena for new entries of this layout; `None` while there are few entries, which lie in
+    /// boxes.
     #[inline]
     pub fn arena(&self, entry: Layout) -> Option<&Arena> {
         match self.made_arena() {
@@ -158,7 +158,7 @@ impl Pinned<Core> {
         self.made_arena()
     }
 
-    /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
+    /// Inserts an entry, if that takes no more than an empty slot of its home, in this table or the
     /// next. If the table moves, the caller helps then.
     #[inline(always)]
     pub fn add_at_once<E: New>(&self, new: E) -> Result<Live<'_, Head>, E> {
@@ -212,8 +212,8 @@ impl Pinned<Core> {
 }
 
 impl<'g, W: World<References>> Writer<'g, Core, W> {
-    /// Puts an entry in, unless one with its tag is there that is not in `unequal`; whatever is there
-    /// for `None`.
+    /// Inserts an entry. Returns it if the chain has an entry with its tag that is not in `unequal`; `None`
+    /// skips that check.
     #[inline]
     pub fn insert<E: New>(
         self,
@@ -259,7 +259,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
         Ok(unsafe { new.publish() })
     }
 
-    /// Puts an entry in, unless there is one that `is_same` accepts. That is asked without a lock, of
+    /// Inserts an entry, unless there is one that `is_same` accepts. `is_same` is called without a lock, for
     /// each entry with the tag of `new`; again if another thread changes the bucket meanwhile.
     #[inline]
     pub fn add_unless<E: New>(
@@ -301,7 +301,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
         }
     }
 
-    /// Takes an entry out. Returns whether it was in this map.
+    /// Removes an entry. Returns whether it was in this map.
     #[inline]
     pub fn remove(self, entry: Live<'_, Head>) -> bool {
         let (table, hash) = (self.table(), entry.hash);
@@ -323,7 +323,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
         true
     }
 
-    /// After one that took no more than a bucket, whose table does not move.
+    /// Ends a removal that took no more than a bucket, of a table that did not move.
     #[inline]
     fn end_removal(self, table: Table<'_>, hash: u64, empty: bool) {
         if self.note_removed(table, hash, empty) {
@@ -374,8 +374,8 @@ impl<W: World<References>> Moves<W> for Core {
     fn note_retired(&self) {}
 }
 
-/// Between a change and what the thread does next: so each operation takes effect before it
-/// returns, as other threads see it. After a read-modify-write it costs nothing on x86-64.
+/// Orders a change before what the thread does next: so each operation takes effect before it returns, as
+/// other threads see it. After a read-modify-write it costs nothing on x86-64.
 #[inline]
 pub fn fence_change() {
     // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
@@ -383,7 +383,7 @@ pub fn fence_change() {
     fence_after_rmw();
 }
 
-/// Whether a change of an entry with this hash looks whether a table of so many bits is to grow or
+/// Returns whether a change of an entry with this hash checks if a table of `bits` bits is to grow or
 /// shrink.
 #[inline]
 pub fn is_looked_at(bits: u32, hash: u64) -> bool {

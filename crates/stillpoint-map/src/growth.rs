@@ -42,7 +42,7 @@ pub const FEW_LINKS: i64 = 16;
 /// From this number of bits on, a map's entries are counted in many places: in Miri's small maps, too.
 const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 
-/// What no reader from now on finds: a block of the allocator's that needs no drop.
+/// A block of the allocator that no new reader finds, and whose contents need no drop.
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub trait World<S: Kind>: Copy {
     fn retire(self, old: S::Old);
     /// Frees the memory of a table after a grace period.
     fn retire_table(self, old: OldTable<S>);
-    /// Has [`Writer::drive`] called after a grace period.
+    /// Queues a callback that calls [`Writer::drive`] after a grace period.
     fn drive_later(self);
 }
 
@@ -85,7 +85,7 @@ pub trait Moves<W>: HasTables {
     where
         Self: Sized;
 
-    /// Notes that a table was retired.
+    /// Is called when a table was retired.
     fn note_retired(&self);
 }
 
@@ -108,8 +108,8 @@ pub struct Tables<S: Kind> {
 }
 
 impl<S: Kind> Tables<S> {
-    /// Makes a table for `entries` entries, which is the smallest that there will be if it `stays`. Returns
-    /// `None` without memory.
+    /// Makes a table with room for `entries`. If it `stays`, there is never a smaller one. Returns `None` without
+    /// memory.
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = S::bits_for(entries)?;
         Some(Self::of(Table::new(bits)?, Floor::new(bits, stays)))
@@ -154,7 +154,7 @@ impl<S: Kind> Tables<S> {
     }
 
     /// Starts a move to half the size if the entries leave a part free there ([`Kind::SLACK`]), and the
-    /// floor allows it. Returns whether they do.
+    /// floor allows it. Returns whether the entries fit.
     fn shrink_if_fits(&self, table: Table<'_, S>, floor: State) -> bool {
         let (bits, count) = (table.bits(), self.count.get());
         let fits = bits > FEWEST_BITS && count + count / S::SLACK <= S::capacity(bits - 1);
@@ -164,8 +164,7 @@ impl<S: Kind> Tables<S> {
         fits
     }
 
-    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
-    /// move.
+    /// Makes the table that `table` moves to. Does nothing if there is no memory, or tables move already.
     pub fn start_move(&self, table: Table<'_, S>, bits: u32) {
         // Relaxed: only compared. While the table before it moves, it is not the current one.
         let current = self.current.load(Ordering::Relaxed);
@@ -216,7 +215,7 @@ impl<S: Kind> Drop for Tables<S> {
 }
 
 impl<C: HasTables> Pinned<C> {
-    /// The current table. Some of its buckets may be in the next one.
+    /// Returns the current table. Some of its buckets may be in the next one.
     #[inline(always)]
     pub fn table(&self) -> Table<'_, C::Kind> {
         // Acquire, pairs with `finish`: the table is complete.
@@ -227,7 +226,7 @@ impl<C: HasTables> Pinned<C> {
         unsafe { Table::from_word(word).unwrap_unchecked() }
     }
 
-    /// How many entries it has before its table grows.
+    /// Returns the number of entries at which the table grows.
     pub fn capacity(&self) -> usize {
         C::Kind::capacity(self.table().bits())
     }
@@ -358,12 +357,12 @@ where
         }
     }
 
-    /// The move that the service thread can take part in.
+    /// Returns the move that the service thread can take part in.
     pub fn to_drive(self) -> Option<Move<'g, C::Kind>> {
         Move::of(self.core().table()).filter(|under_way| C::can_drive(*under_way))
     }
 
-    /// Has the service thread move the table, if it can.
+    /// Asks the service thread to move the table, if it can.
     #[inline]
     pub fn have_driven(self) {
         if self.to_drive().is_some() && self.driving.is_to_queue() {

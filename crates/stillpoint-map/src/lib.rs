@@ -69,15 +69,16 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where many entries
-// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `used` (which
-// parts of a table have had entries), `resize` (moving one table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
-// without types), `adding` (an insert that compares keys), `chain` and `walk` (entries one after
-// the other). The interface: `store` (with the entries' types), `domain` and `pinned` (the domain of a
-// map, and a map in a section of it), on them `map` with `make`, `change`, `exclusive` and `traits`, `iter` and `set`;
-// and `nodes`, for C. `tree` has the
-// ordered map. Imports lead from the later ones to the earlier ones. Models are about the
-// machine. `copy` has the map of copies, from its buckets to its interface.
+// The machine: `section` (what a section keeps, by its type), `word` (a bucket's tags), `slot` (an entry's
+// pointer), `slab` (where many entries lie), `bucket` (a chain, its readers and its lock), `table`, `memory`,
+// `used` (which parts of a table have had entries), `resize` (moving one table to another), `count`, `driving`
+// (whose turn it is to move on the service thread), `growth` (the tables of a map, when they move and who moves
+// them, for both hash maps), `core` (a map without types, and its changes), `chain` and `walk` (entries one after
+// the other). The interface: `store` (with the entries' types), `domain`, `reclaim`, `driver` and `pinned` (the
+// domain of a map, what it frees and moves later, and a map in a section of it), on them `map` with `make`,
+// `change`, `exclusive` and `traits`, `iter` and `set`; and `nodes`, for C. `tree` has the ordered map. `copy`
+// has the map of copies, from its buckets to its interface. Imports lead from the later ones to the earlier
+// ones. Models are about the machine.
 
 mod backoff;
 mod bucket;

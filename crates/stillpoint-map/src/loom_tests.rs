@@ -38,6 +38,7 @@ unsafe impl Policy for NoWait {
 fn model(test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
+    builder.max_branches = 10_000;
     builder.check(test);
 }
 

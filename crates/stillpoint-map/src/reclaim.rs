@@ -1,4 +1,4 @@
-//! Where a map's domain takes what is no longer used, until readers have left.
+//! Frees what a map no longer uses, once readers have left it.
 
 use crate::{
     driver::{Driven, Shared},

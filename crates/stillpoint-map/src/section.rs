@@ -1,11 +1,12 @@
-//! What is known to stay, by its type.
+//! Types that prove that something stays: what needs a section, or an entry that is not freed, takes one of
+//! them, and is safe.
 
 use std::{fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
 
-/// A `T` that is a map, or a part of one, in a section of the map's domain.
+/// A map, or a part of one, in a section of the map's domain.
 ///
 /// While there is a reference to it, such a section is open, or the caller is alone with the map. So what
-/// was found through the reference is not freed before the reference has ended.
+/// was found through the reference is not freed before the reference ends.
 #[repr(transparent)]
 pub struct Pinned<T>(T);
 
@@ -35,8 +36,8 @@ impl<T: fmt::Debug> fmt::Debug for Pinned<T> {
     }
 }
 
-/// The core of a map in a section of its domain, and the world: where the map's parts go when they are no
-/// longer used. Changes are its methods.
+/// The core of a map in a section of its domain, and the world, which frees what changes leave behind. Changes
+/// are methods of this: so none frees into another domain.
 pub struct Writer<'g, C, W> {
     core: &'g Pinned<C>,
     world: W,

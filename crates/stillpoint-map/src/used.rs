@@ -98,7 +98,7 @@ impl Used {
             #[cfg(all(test, not(stillpoint_loom)))]
             READ.with(|read| read.set(read.get() + 1));
             // Relaxed: a caller that must not miss a claim has found the table after it. The claim comes before
-            // the bucket's word, and that before `finish_move`, which makes the table the current one.
+            // the bucket's word, and that before `Writer::finish`, which makes the table the current one.
             let claimed = word.load(Ordering::Relaxed) & mask;
             mask = CLAIMED;
             if claimed != 0 {

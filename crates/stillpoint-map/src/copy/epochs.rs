@@ -23,7 +23,7 @@ use stillpoint_platform::{
 pub const STAMP_BITS: u32 = 9;
 const STAMPS: u64 = (1 << STAMP_BITS) - 1;
 
-/// Of so many calls that want the end of a grace period one polls for it.
+/// Of this number of calls that want the end of a grace period, one polls for it.
 const CALLS_A_POLL: u32 = 32;
 
 /// Where grace periods come from.

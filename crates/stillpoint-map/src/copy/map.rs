@@ -306,7 +306,7 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
         self
     }
 
-    /// The memory of a table that has room for so many more entries. `None` if none can be so large.
+    /// Returns the layout of a table with room for `more` more entries. `None` if no table can be that large.
     pub(super) fn layout_for(&self, more: usize) -> Option<Layout> {
         let entries = self.len().checked_add(more);
         let bits = entries.and_then(InPlace::<K, V>::bits_for)?;

@@ -111,7 +111,7 @@ where
     ///
     /// # Panics
     ///
-    /// If no table can have room for so many: "capacity overflow".
+    /// If no table can have room for that many: "capacity overflow".
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let entries = entries.into_iter();
         let mut map = Self::with_hint(entries.size_hint().0, S::default());

@@ -17,7 +17,7 @@ use crate::{
     word::{SLOTS, Word},
 };
 
-/// The slots of so many buckets are visited together.
+/// Number of buckets whose slots are visited together.
 const TOGETHER: usize = if cfg!(stillpoint_loom) { 2 } else { 8 };
 const _: () = assert!(TOGETHER * SLOTS <= u64::BITS as usize);
 
