@@ -54,10 +54,10 @@ pub enum Origin<'a> {
     IfAbsent,
     /// A load brings it: it replaces an expired or hidden entry only. An invalidation makes the load outdated
     /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has the
-    /// lock, knows that the load is not outdated, and links it. It never inherits another one's place.
+    /// lock, knows that the load is not outdated, and links it. It does not inherit the place of what it replaces.
     ///
-    /// A compute brings it in place of the entry that it has seen, and then that is as with an insert. If that
-    /// one has gone, the compute is a load.
+    /// Or a compute brings it. If the entry that the compute has seen is still there, the new one replaces it,
+    /// and goes on as [`Insert`](Self::Insert). Otherwise the compute is a load.
     Load(&'a Arc<Load>, Option<Id>),
 }
 
@@ -79,15 +79,9 @@ impl Origin<'_> {
     ) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
         let is_outdated = self.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
         let admitted = state.admit(locked, id, entrant, reserved, claimed);
-        if let Self::Load(..) = self {
+        if matches!(self, Self::Load(..)) && locked.of(id).stage == Stage::Linked {
             // SAFETY: the caller's section keeps it.
-            let meta = unsafe { id.meta() };
-            match locked.of(id).stage {
-                Stage::Linked => meta.appear(entrant.expires),
-                // What a compute brings was found until now, and an invalidation does not see what waits for room.
-                Stage::New => meta.hide(),
-                Stage::Claimed => {}
-            }
+            unsafe { id.meta() }.appear(entrant.expires);
         }
         let gone = match admitted {
             Err(_) => Some(Cause::Refused),
@@ -181,7 +175,7 @@ where
         key: K,
         value: V,
         ttl: Option<Duration>,
-        origin: Origin<'_>,
+        mut origin: Origin<'_>,
         see: impl FnMut(Option<&V>),
     ) -> Result<bool, InsertError> {
         let inner = self.inner();
@@ -202,7 +196,14 @@ where
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
             let new = store.new_entry(hash, key, Node { value, meta });
             match self.publish(new, there, origin, store, see) {
-                Ok(published) => self.link(published, origin, expires, store, &mut notes),
+                Ok(published) => {
+                    if published.held.is_some() {
+                        // A compute has replaced the entry that it has seen: look-ups find the new one, and no
+                        // invalidation before this matters.
+                        origin = Origin::Insert;
+                    }
+                    self.link(published, origin, expires, store, &mut notes)
+                }
                 Err(new) => {
                     _not_replacing = new;
                     return Ok(false);

@@ -7,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::{
-        Arc, Barrier, Mutex,
+        Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -618,4 +618,83 @@ fn keys_that_lie_are_computed_without_end_or_error() {
         );
     }
     assert!(cache.entry_count() <= 10);
+}
+
+/// A cache whose values are weights. Its listener calls `told` once, when the first entry leaves.
+fn weighed(max: u64, told: impl Fn(&Numbers) + Send + Sync + 'static) -> Numbers {
+    let slot: Arc<OnceLock<Numbers>> = Arc::default();
+    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
+    let cache = Cache::builder()
+        .max_weight(max, |_: &u64, &weight: &u64| weight)
+        .eviction_listener(move |_, _, cause: Cause| {
+            if cause == Cause::Evicted && !done.swap(true, Ordering::Relaxed) {
+                told(own.get().unwrap());
+            }
+        })
+        .build();
+    assert!(slot.set(cache.clone()).is_ok());
+    cache
+}
+
+/// As one of the same weight.
+#[test]
+fn a_heavier_value_is_kept_although_its_compute_was_outdated_by_what_left_the_entry() {
+    let cache = weighed(1000, |_| ());
+    let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
+    tenant.insert(1, 7);
+    for view in [&cache, &tenant] {
+        next_after(view, 1, || _ = view.invalidate_entries_if(|_, _| false));
+    }
+    next_after(&other, 1, || other.invalidate_all());
+    assert_eq!((cache.get(&1), tenant.entry_count()), (Some(10), 1));
+    assert_eq!(cache.weighted_bytes(), 10);
+}
+
+/// It is found meanwhile, and whatever takes entries out takes it.
+#[test]
+fn a_heavier_value_waits_for_room_as_any_inserted_entry() {
+    let leave: fn(&Numbers) = |cache| _ = cache.invalidate_entries_if(|_, _| false);
+    let changes = [(leave, Some(150))].into_iter();
+    let changes = changes.chain(REMOVE.map(|remove| (remove, None)));
+    for (change, expected) in changes {
+        for compute in [true, false] {
+            // The listener's panics are its own.
+            let found: Arc<Mutex<Vec<Option<u64>>>> = Arc::default();
+            let finds = Arc::clone(&found);
+            let cache = weighed(200, move |cache| {
+                let before = cache.get(&1);
+                change(&cache.tenant("tenant"));
+                *finds.lock().unwrap() = vec![before, cache.get(&1)];
+            });
+            let tenant = cache.tenant("tenant");
+            tenant.insert(1, 5);
+            (100..295).for_each(|key| cache.insert(key, 1));
+            if compute {
+                let entry = cache.entry(&1).and_upsert_with(|_| 150);
+                assert_eq!(*entry.value(), 150);
+            } else {
+                cache.insert(1, 150);
+            }
+            assert_eq!(*found.lock().unwrap(), [Some(150), expected]);
+            assert_eq!(cache.get(&1), expected);
+            assert_eq!(tenant.entry_count(), u64::from(expected.is_some()));
+            assert_eq!(tenant.weighted_bytes(), expected.unwrap_or(0));
+        }
+    }
+}
+
+#[test]
+fn a_heavier_value_keeps_the_uses_of_the_entry() {
+    let left = |put: fn(&Numbers, u64)| {
+        let cache = weighed(1000, |_| ());
+        (0..900).for_each(|key| cache.insert(key, 1));
+        (0..300).for_each(|n| assert!(cache.get(&(n % 100)).is_some()));
+        (0..100).for_each(|key| put(&cache, key));
+        (10_000..12_000).for_each(|key| cache.insert(key, 1));
+        (0..100).filter(|key| cache.contains_key(key)).count()
+    };
+    let inserted = left(|cache, key| cache.insert(key, 2));
+    let computed = left(|cache, key| _ = cache.entry(&key).and_upsert_with(|_| 2));
+    assert_eq!(computed, inserted);
+    assert!(inserted > 90);
 }

@@ -150,16 +150,21 @@ impl State {
         claimed: &mut Claimed,
     ) -> bool {
         while !claimed.is_full() {
-            let tenant = self.tenant_mut(number);
+            let tenant = self.tenant(number);
             let rounds = tenant.policy.rounds();
             if rounds > until {
                 return false;
             }
-            if let Some(id) = tenant.outdated(locked) {
+            let next = match tenant.outdated(locked) {
+                // What waits for room gets the round in which it is linked.
+                None if rounds < until => self.any_waiting(number),
+                next => next,
+            };
+            if let Some(id) = next {
                 self.claim(locked, id, Some(Cause::Removed));
                 claimed.push(locked, id);
             } else if rounds < until {
-                tenant.policy.begin_round();
+                self.tenant_mut(number).policy.begin_round();
             } else {
                 return false;
             }

@@ -63,6 +63,12 @@ impl State {
         Some(waiting.entrant.number)
     }
 
+    /// Returns an entry that waits in a tenant.
+    pub(super) fn any_waiting(&self, number: u32) -> Option<Id> {
+        let is_its = |waiting: &&Waiting| waiting.entrant.number == number;
+        Some(self.waiting.iter().find(is_its)?.id)
+    }
+
     fn stop_waiting(&mut self, at: usize) -> Waiting {
         let waiting = self.waiting.swap_remove(at);
         self.uncharge(waiting.entrant.number, waiting.reserved, false);
