@@ -39,10 +39,6 @@ use std::{
 use stillpoint_map::Equivalent;
 use stillpoint_platform::{clock, thread::token, user_code};
 
-/// Upper bound on the ended flights that a caller takes out of the map. Keys whose `Eq` does not agree with
-/// itself could keep it at that without end.
-const STALE_FLIGHTS: usize = 8;
-
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -161,6 +157,8 @@ where
     /// itself.
     pub async fn run<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
+        // If this future is dropped, its destructors are user code as well. Dropped before `work`.
+        let _dropping = Dropping(&self.flight.running);
         poll_fn(|context| {
             let _running = Running::on(&self.flight.running);
             work.as_mut().poll(context)
@@ -182,6 +180,15 @@ impl<'a> Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Marks a flight as led by the calling thread, once it is dropped.
+struct Dropping<'a>(&'a AtomicU64);
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        self.0.store(token().get(), Ordering::Relaxed);
     }
 }
 
@@ -445,12 +452,13 @@ where
         E: Send + Sync + 'static,
     {
         let is_fresh = true;
+        let peek = || self.peek(key).map(|found| V::clone(&found));
         loop {
             match self.role(key, false) {
                 Role::Lead(mut leader) => {
                     // A load may have ended since the miss. It is not for those that wait: the key may have
                     // been invalidated before they came.
-                    if let Some(value) = self.peek(key).map(|found| V::clone(&found)) {
+                    if let Some(value) = peek() {
                         return Ok(Loaded::found(value));
                     }
                     leader.began = Some(clock::now());
@@ -469,6 +477,10 @@ where
                     if let Some(result) = result {
                         return result.map(Loaded::found);
                     }
+                    // Without a value, if it was a compute. The next flight may be another's.
+                    if let Some(value) = peek() {
+                        return Ok(Loaded::found(value));
+                    }
                 }
             }
         }
@@ -479,24 +491,35 @@ where
     where
         Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
     {
-        for _ in 0..STALE_FLIGHTS {
-            // The clone may panic: before there is a flight, which the leader alone ends.
-            let key_of_flight = key.to_owned();
-            let flight = Flight::of(Arc::clone(self.handle()));
-            let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, flight.shown(is_compute)) else {
-                return Role::Lead(Leader {
-                    cache: self,
-                    key,
-                    flight,
-                    began: None,
-                    has_loaded: false,
-                    is_shown: true,
-                    outcome: Outcome::Abandoned,
-                });
+        let mut ended = Weak::new();
+        loop {
+            let there = self
+                .inner()
+                .flights
+                .pin()
+                .get(key)
+                .map(|shown| Weak::clone(&shown.flight));
+            let seen = if let Some(seen) = there {
+                seen
+            } else {
+                // The clone may panic: before there is a flight, which the leader alone ends.
+                let key_of_flight = key.to_owned();
+                let flight = Flight::of(Arc::clone(self.handle()));
+                let flights = self.inner().flights.pin();
+                let Err(occupied) = flights.try_insert(key_of_flight, flight.shown(is_compute))
+                else {
+                    return Role::Lead(Leader {
+                        cache: self,
+                        key,
+                        flight,
+                        began: None,
+                        has_loaded: false,
+                        is_shown: true,
+                        outcome: Outcome::Abandoned,
+                    });
+                };
+                Weak::clone(&occupied.current.flight)
             };
-            let seen = Weak::clone(&occupied.current.flight);
-            drop(flights);
             // What has ended is no longer led by any thread, whatever `running` says.
             if let Some(flight) = seen.upgrade()
                 && flight.outcome.get().is_none()
@@ -508,10 +531,14 @@ where
                     return Role::Wait(flight);
                 }
             }
+            // Otherwise the key's `Eq` does not agree with itself, and the flight cannot be taken out.
+            if seen.ptr_eq(&ended) {
+                return Role::Alone;
+            }
             // Of a leader that a fork has left behind, or whose `Eq` has panicked at its end.
             self.forget_flight(key, &seen);
+            ended = seen;
         }
-        Role::Alone
     }
 }
 

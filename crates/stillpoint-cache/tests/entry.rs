@@ -1,6 +1,7 @@
 //! Computes: their results, and what other calls and user code do meanwhile.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     future::Future,
     hash::{Hash, Hasher},
@@ -697,4 +698,93 @@ fn a_heavier_value_keeps_the_uses_of_the_entry() {
     let computed = left(|cache, key| _ = cache.entry(&key).and_upsert_with(|_| 2));
     assert_eq!(computed, inserted);
     assert!(inserted > 90);
+}
+
+/// Where a second compute leads by then as well.
+#[test]
+fn a_load_that_has_waited_for_a_compute_finds_its_value() {
+    let cache = cache();
+    let add = |entry: Option<Entry<u64, u64>>| async move {
+        pend().await;
+        entry.map_or(0, Entry::into_value) + 1
+    };
+    let mut first = pin!(cache.entry(&1).and_upsert_with_async(add));
+    let mut second = pin!(cache.entry(&1).and_upsert_with_async(add));
+    let mut load = pin!(cache.get_with_async(&1, async { unreachable!() }));
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    assert!(poll(&mut load).is_pending());
+    assert!(poll(&mut first).is_ready() && poll(&mut second).is_pending());
+    assert_eq!(poll(&mut load), Poll::Ready(1));
+    let all = cache.statistics();
+    assert_eq!((all.loads, all.load_failures), (0, 0));
+}
+
+#[test]
+fn computes_and_loads_that_wait_clone_no_key() {
+    static CLONES: AtomicU64 = AtomicU64::new(0);
+    #[derive(Debug, PartialEq, Eq, Hash)]
+    struct Key;
+    impl Clone for Key {
+        fn clone(&self) -> Self {
+            CLONES.fetch_add(1, Ordering::Relaxed);
+            Self
+        }
+    }
+    let cache: Cache<Key, u64> = Cache::with_entries(10);
+    let compute = || {
+        cache
+            .entry(&Key)
+            .and_upsert_with_async(|_| std::future::pending())
+    };
+    let mut computes: Vec<_> = (0..10).map(|_| Box::pin(compute())).collect();
+    let mut load = pin!(cache.get_with_async(&Key, async { 1 }));
+    for compute in &mut computes {
+        assert!(poll(&mut compute.as_mut()).is_pending());
+    }
+    assert!(poll(&mut load).is_pending());
+    assert_eq!(CLONES.load(Ordering::Relaxed), 1);
+}
+
+/// Such flights stay where a key's `Eq` panics as they end. They may come as fast as they are taken out.
+#[test]
+fn a_compute_passes_any_number_of_ended_flights() {
+    static CACHE: OnceLock<Cache<Key, u64>> = OnceLock::new();
+    thread_local! {
+        static ENDED: Cell<u32> = const { Cell::new(0) };
+        static PANICS: Cell<bool> = const { Cell::new(false) };
+    }
+    #[derive(Debug)]
+    struct Key;
+    impl Hash for Key {
+        fn hash<H: Hasher>(&self, _: &mut H) {}
+    }
+    impl PartialEq for Key {
+        fn eq(&self, _: &Self) -> bool {
+            if PANICS.get() {
+                quietly();
+            }
+            true
+        }
+    }
+    impl Eq for Key {}
+    impl Clone for Key {
+        fn clone(&self) -> Self {
+            let ended = ENDED.replace(0);
+            if ended > 0 {
+                let cache = CACHE.get().expect("a cache");
+                let found = cache.optionally_get_with(&Self, || {
+                    PANICS.set(true);
+                    None
+                });
+                PANICS.set(false);
+                assert_eq!(found, None);
+                ENDED.set(ended - 1);
+            }
+            Self
+        }
+    }
+    let cache = CACHE.get_or_init(|| Cache::with_entries(10));
+    ENDED.set(20);
+    let entry = cache.entry(&Key).and_upsert_with(|_| 1);
+    assert_eq!((*entry.value(), ENDED.get()), (1, 0));
 }

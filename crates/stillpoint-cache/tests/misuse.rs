@@ -2,12 +2,12 @@
 //! limits that cannot all be kept.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
     task::{Context, Poll, Wake, Waker},
@@ -425,4 +425,36 @@ fn a_load_does_not_replace_what_was_inserted_meanwhile() {
     });
     assert_eq!((loaded, cache.get(&1)), (1, Some(2)));
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (1, 2));
+}
+
+/// As in a loader that asks for its own key: that load is not kept.
+#[test]
+fn destructors_in_a_future_that_is_dropped_may_ask_for_its_key() {
+    struct Asks<'a>(&'a Weighed, &'a AtomicU64);
+    impl Drop for Asks<'_> {
+        fn drop(&mut self) {
+            self.1.store(self.0.get_with(&1, || 9), Ordering::Relaxed);
+        }
+    }
+    fn drop_pending<F: Future>(future: F) {
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(future).poll(&mut context).is_pending());
+    }
+    for compute in [false, true] {
+        let answer = ends(move || {
+            let (cache, answer) = (weighed(100), AtomicU64::new(0));
+            let work = async || {
+                let _asks = Asks(&cache, &answer);
+                pending().await
+            };
+            if compute {
+                drop_pending(cache.entry(&1).and_upsert_with_async(|_| work()));
+            } else {
+                drop_pending(cache.get_with_async(&1, work()));
+            }
+            assert_eq!(cache.get(&1), None);
+            answer.into_inner()
+        });
+        assert_eq!(answer, 9);
+    }
 }
