@@ -377,6 +377,13 @@ where
         None
     }
 
+    /// Counts a look-up that has found an entry, and notes the use in the entry.
+    pub(crate) fn count_hit(&self, found: Found<'_, K, Node<V>>) {
+        let meta = &found.get().value.meta;
+        let _ = meta.mark_lasting() || self.inner.mark_expiring(meta);
+        self.handle.counters.add(Event::Hit, 1);
+    }
+
     /// Returns a clone of the value of a key, and counts as a use.
     ///
     /// Takes no lock and does not allocate, unless the clone does. The key may be anything that

@@ -408,13 +408,19 @@ where
         } = &self.leader;
         let section = Section::begin();
         let store = section.entries(cache.inner());
-        let found = cache.look_up(*key, store)?;
-        let id = Id::of(found);
-        let (mut state, mut locked) = cache.inner().lock(store);
-        let is_current = state.watch(&mut locked, id, &flight.load);
-        drop(state);
-        self.seen = is_current.then_some(id);
-        is_current.then(|| found.get().value.value.clone())
+        let found = cache.find(*key, store);
+        let found = found.filter(|&found| cache.inner().is_found(found));
+        let watched = found.filter(|&found| {
+            let (mut state, mut locked) = cache.inner().lock(store);
+            state.watch(&mut locked, Id::of(found), &flight.load)
+        });
+        let Some(found) = watched else {
+            cache.handle().count_miss();
+            return None;
+        };
+        self.seen = Some(Id::of(found));
+        cache.count_hit(found);
+        Some(found.get().value.value.clone())
     }
 
     fn entry(&self, value: V, is_fresh: bool) -> Entry<K, V> {

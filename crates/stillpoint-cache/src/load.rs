@@ -68,12 +68,13 @@ where
         });
     }
 
-    /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept.
+    /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept, nor those of
+    /// computes that have seen an entry there.
     pub(crate) fn outdate_loads(&self) {
         self.inner().flights.pin().retain(|_, flight| {
             let load = &flight.load;
             let outdated = self.with_own(|state, number| {
-                let is_within = state.is_within(load.tenant.number(), number);
+                let is_within = load.is_within(state, number);
                 load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
             });
             outdated != Some(true) || flight.is_compute

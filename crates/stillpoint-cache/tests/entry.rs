@@ -700,6 +700,26 @@ fn a_heavier_value_keeps_the_uses_of_the_entry() {
     assert!(inserted > 90);
 }
 
+/// Whichever view it goes through.
+#[test]
+fn what_was_computed_from_an_evicted_entry_is_not_kept_after_its_tenants_invalidation() {
+    for remove in REMOVE {
+        let cache = weighed(10, |_| ());
+        let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
+        for view in [&cache, &tenant, &other] {
+            for above in [&cache, &tenant] {
+                tenant.insert(1, 5);
+                next_after(view, 1, || {
+                    cache.insert(2, 10);
+                    assert!(!cache.contains_key(&1));
+                    remove(above);
+                });
+                assert_eq!(cache.get(&1), None);
+            }
+        }
+    }
+}
+
 /// Where a second compute leads by then as well.
 #[test]
 fn a_load_that_has_waited_for_a_compute_finds_its_value() {

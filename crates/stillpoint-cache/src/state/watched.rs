@@ -12,7 +12,7 @@ use crate::{
     tenant::Handle,
 };
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -23,7 +23,9 @@ pub struct Load {
     /// has seen was removed or replaced. Changed and read under the lock of the queues, so Relaxed.
     pub is_outdated: AtomicBool,
     /// The tenant whose view loads.
-    pub tenant: Arc<Handle>,
+    tenant: Arc<Handle>,
+    /// The tenant of the entry that a compute has seen. That may have been evicted when the tenant is invalidated.
+    seen_in: OnceLock<Arc<Handle>>,
 }
 
 impl Load {
@@ -32,24 +34,36 @@ impl Load {
         Arc::new(Self {
             is_outdated: AtomicBool::new(false),
             tenant,
+            seen_in: OnceLock::new(),
         })
     }
 
-    /// Lets its value not be kept.
+    /// Returns whether an invalidation of the tenant `number` makes the load outdated.
+    pub fn is_within(&self, state: &State, number: u32) -> bool {
+        let mut tenants = [Some(&self.tenant), self.seen_in.get()]
+            .into_iter()
+            .flatten();
+        tenants.any(|tenant| state.is_within(tenant.number(), number))
+    }
+
+    /// Marks the load as outdated: its value will not be kept.
     pub fn outdate(&self) {
         self.is_outdated.store(true, Ordering::Relaxed);
     }
 }
 
 impl State {
-    /// Returns whether an entry is to stay: it was not claimed, and no invalidation under way is about to do
-    /// that.
+    /// Returns whether an entry is to stay: it was not claimed, and no invalidation or deletion under way is about
+    /// to do that.
     pub(super) fn is_current(&self, locked: &mut Locked, id: Id) -> bool {
         let guarded = locked.of(id);
         let number = guarded.tenant;
         match guarded.stage {
             Stage::New => true,
-            Stage::Linked => !self.tenant(number).is_outdated(locked, id),
+            Stage::Linked => {
+                let tenant = self.tenant(number);
+                !tenant.handle.deleted.load(Ordering::Relaxed) && !tenant.is_outdated(locked, id)
+            }
             Stage::Claimed => false,
         }
     }
@@ -59,6 +73,9 @@ impl State {
         let is_current = self.is_current(locked, id);
         if is_current {
             self.watched.insert(id, Arc::clone(load));
+            if let Some(owner) = self.owner(locked, id) {
+                let _ = load.seen_in.set(Arc::clone(&self.tenant(owner).handle));
+            }
         }
         is_current
     }
@@ -205,9 +222,34 @@ mod tests {
         assert!(left.len() > 100 && left.contains(&199));
         assert_eq!(cache.get(&199), Some(7), "it is still to be taken");
         // Begins in the middle of it.
+        let before = cache.statistics();
         let computed = cache.entry(&left[1]).and_upsert_with(next);
         assert_eq!(*computed.value(), 1);
+        let all = cache.statistics();
+        assert_eq!((all.hits, all.misses), (before.hits, before.misses + 1));
         while invalidate_some() {}
+        assert_eq!(cache.entry_count(), 0);
+    }
+
+    #[test]
+    fn what_a_deletion_under_way_is_about_to_take_is_not_computed_from() {
+        let cache = Cache::<u64, u64>::with_entries(1000);
+        let mut tenant = cache.tenant("tenant");
+        let number = tenant.handle().number();
+        tenant.extend([(1, 7), (2, 7)]);
+        let next = |entry: Option<Entry<u64, u64>>| entry.map_or(0, Entry::into_value) + 1;
+        // Begins before the deletion.
+        cache.entry(&1).and_upsert_with(|entry| {
+            let begun = cache.with_state(|state| state.begin_delete(number));
+            assert_eq!(begun, Some(number));
+            next(entry)
+        });
+        assert_eq!(cache.get(&1), Some(7), "it is still to be taken");
+        let computed = cache.entry(&2).and_upsert_with(next);
+        assert_eq!(*computed.value(), 1);
+        cache.in_batches(usize::MAX, Cause::Removed, |state, locked, claimed| {
+            state.drain(locked, number, claimed)
+        });
         assert_eq!(cache.entry_count(), 0);
     }
 
