@@ -13,7 +13,8 @@ thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the calling thread is in a pass, that is, inside a shrinker.
+/// Returns whether the calling thread is in a pass: inside a shrinker, or the closure that a pass asks
+/// whether to go on.
 pub(crate) fn is_reclaiming() -> bool {
     RECLAIMING.get()
 }

@@ -182,8 +182,9 @@ impl Tenant {
     }
 
     /// Like [`Tenant::reclaim`], but ends early once `goes_on` returns false. `goes_on` is asked after
-    /// each call of [`Shrink::scan`](super::Shrink::scan) and at some other moments, at which no lock
-    /// of this library is held. It may rest there.
+    /// each call of [`Shrink::scan`](super::Shrink::scan) that has not reached the goal, and at some
+    /// other moments. No lock of this library is held then, and it may rest. Inside it the thread
+    /// still counts as reclaiming: [`Tenant::set_max`] and [`Tenant::reclaim`] reclaim nothing.
     ///
     /// ```
     /// use stillpoint_lru::Hierarchy;

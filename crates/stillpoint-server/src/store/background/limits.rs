@@ -134,8 +134,11 @@ impl Falling<'_> {
             // It may have been raised meanwhile.
             self.limit.is_falling()
         };
-        // What the usage has fallen by says little: other threads store.
-        match self.limit.memcg.reclaim_while(part, &goes_on).objects {
+        let reclaimed = self.limit.memcg.reclaim_while(part, &goes_on);
+        // `goes_on` is not asked after the segment that reaches the goal.
+        self.follow(shared, pace);
+        // The number of bytes by which the usage has fallen says little: other threads store.
+        match reclaimed.objects {
             0 => Round::Stuck,
             _ => Round::GoesOn,
         }
@@ -171,10 +174,84 @@ pub fn lower(
         shared.pool.release();
         shared.pool.drain_much();
         pace.into_iter().for_each(Pace::rest);
-        let after = over();
+        let mut after = over();
+        if after == 0 {
+            // The usage has fallen since the limits in force followed it, perhaps for a moment only.
+            falling.iter().for_each(|one| one.follow(shared, pace));
+            after = u64::from(falling.iter().any(|one| one.limit.is_falling()));
+        }
         let goes_on = rounds.contains(&Round::GoesOn) || after < before;
         if after == 0 || !goes_on || is_over() {
             return rounds.contains(&Round::Waits);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Clock, Condition, Config, Limits, ManualClock, Mode, Store};
+
+    const LIMIT: u64 = if cfg!(miri) { 128 << 10 } else { 4 << 20 };
+
+    /// Returns the tenant of a full store, which has no background thread.
+    fn full() -> (Store, Arc<TenantState>) {
+        let config = Config {
+            limit: LIMIT,
+            clock: Clock::Manual(ManualClock::new()),
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let tenant = store.tenant("").unwrap();
+        for number in 0..LIMIT / 64 {
+            let key = number.to_le_bytes();
+            let set = tenant.set(&key, 0, 0, b"v", Mode::Set, Condition::default());
+            set.unwrap();
+        }
+        (store, Arc::clone(&tenant.state))
+    }
+
+    /// Asks for a limit of half the usage, without the eviction.
+    fn ask(shared: &Shared) -> Falling<'_> {
+        assert!(shared.ask_limit(shared.hierarchy.root().usage() / 2, false));
+        Falling {
+            limit: &shared.limit,
+            tenants: &[],
+        }
+    }
+
+    #[test]
+    fn a_limit_in_force_follows_the_last_segment_of_a_round() {
+        let (_store, tenant) = full();
+        let shared = tenant.shared();
+        let falling = ask(shared);
+        assert_eq!(falling.evict(shared, None), Round::GoesOn);
+        assert!(falling.limit.is_falling());
+        assert_eq!(falling.limit.in_force(), falling.limit.memcg.usage());
+    }
+
+    /// Usage that falls after the limit in force has followed it: here, by the index that the limit of a
+    /// tenant gives back.
+    #[test]
+    fn a_fall_ends_with_the_limit_that_was_asked_for() {
+        let (store, tenant) = full();
+        let handle = store.tenant("").unwrap();
+        for number in 0..LIMIT / 64 {
+            // An error: it has been evicted.
+            let _ = handle.delete(&number.to_le_bytes(), None);
+        }
+        let (shared, limit) = (tenant.shared(), &tenant.owner.limit);
+        let of_store = ask(shared);
+        assert!(limit.ask(Limits::max(0), &shared.config, false));
+        let of_tenant = Falling {
+            limit,
+            tenants: std::slice::from_ref(&tenant),
+        };
+        let falling = [of_store, of_tenant];
+        // Until readers of other tests have left.
+        while falling[0].limit.over(&shared.config) > 0 {
+            lower(shared, &falling, None, || false);
+        }
+        assert!(!falling[0].limit.is_falling());
     }
 }
