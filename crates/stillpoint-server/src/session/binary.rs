@@ -111,11 +111,6 @@ impl Session {
         behind: &[u8],
         cx: &mut Context<'_>,
     ) -> usize {
-        // As in memcached, an `add` with a CAS value stores if the item has that value.
-        let mode = match mode {
-            Mode::Add if request.header.cas != 0 => Mode::Set,
-            mode => mode,
-        };
         let flags = u32_at(request.extras, 0);
         let deadline = cx.deadline(u32_at(request.extras, 4).cast_signed().into());
         let then = Then::Binary {

@@ -90,6 +90,8 @@ impl Then {
             },
         };
         let mode = match self.mode() {
+            // As in memcached, a binary `add` with a CAS value stores if the item has that value.
+            Mode::Add if condition.compare.is_some() => store::Mode::Set,
             Mode::Set => store::Mode::Set,
             Mode::Add => store::Mode::Add,
             Mode::Replace => store::Mode::Replace,
@@ -309,7 +311,9 @@ impl Session {
             cx.count(space, Count::Set);
         }
         space.details.set(key);
-        if then.request().1.compare.is_some() {
+        // As in memcached, not where a value is added to that of an item.
+        let appends = matches!(then.mode(), Mode::Append | Mode::Prepend);
+        if !appends && then.request().1.compare.is_some() {
             match result {
                 Ok(_) => cx.count(space, Count::CasHit),
                 Err(Outcome::Exists) => cx.count(space, Count::CasBadValue),
@@ -396,7 +400,8 @@ pub(super) fn of_meta(request: &meta::Request<'_>) -> MetaSet {
         // An item has to be there; NF says that there is none. A CAS value of 0 is none that an item
         // could have had before.
         (Mode::Set | Mode::Replace, Some(cas)) => (Mode::Set, Some(cas), request.stale && cas != 0),
-        (mode, cas) => (mode, cas, false),
+        // 0 compares nothing here.
+        (mode, cas) => (mode, cas.filter(|&cas| cas != 0), false),
     };
     MetaSet {
         mode,

@@ -119,8 +119,9 @@ impl Session {
             self.tell_get(space, key, found.is_some().then_some(0), cx);
         }
         cx.count(space, Count::Meta);
-        // One that it has made counts as found.
-        cx.count_get(space, found.is_some(), request.exptime.is_some());
+        // An item that the request has created counts as found. As in memcached, a miss is no touch.
+        let touches = found.is_some() && request.exptime.is_some();
+        cx.count_get(space, found.is_some(), touches);
         if let Some(line) = refused {
             cx.out.truncate(mark);
             return cx.out.line(line);

@@ -596,6 +596,12 @@ fn details_are_those_of_memcached() {
         ("ms n 1 I C0\r\ny\r\n", "EX\r\n"),
         ("ms n 1 I C1\r\ny\r\n", "HD\r\n"),
         ("ms none 1 MR C1\r\ny\r\n", "NF\r\n"),
+        // A CAS value of 0 compares nothing where a value is appended.
+        ("ms n 1 MA C0\r\nz\r\n", "HD\r\n"),
+        ("ms n 1 MP C0\r\nx\r\n", "HD\r\n"),
+        ("ms none 1 MA C0\r\nz\r\n", "NS\r\n"),
+        ("get n\r\n", "VALUE n 0 3\r\nxyz\r\nEND\r\n"),
+        ("ms n 1\r\ny\r\n", "HD\r\n"),
         ("get n\r\n", "VALUE n 0 1\r\ny\r\nEND\r\n"),
         ("ma m N0 q\r\nma m q\r\n", "HD\r\n"),
         ("gat 0\r\n", "END\r\n"),
@@ -614,7 +620,11 @@ fn details_are_those_of_memcached() {
         ("gat 9 n\r\n", "cmd_touch touch_hits"),
         ("gat 9 none\r\n", "cmd_touch touch_misses"),
         ("mg n T9\r\n", "cmd_meta cmd_touch touch_hits"),
-        ("mg none T9\r\n", "cmd_meta cmd_touch touch_misses"),
+        ("mg none T9\r\n", "cmd_meta cmd_get get_misses"),
+        ("ms n 1 MA C1\r\ny\r\n", "cmd_set"),
+        ("ms n 1 MP C1\r\ny\r\n", "cmd_set"),
+        ("ms n 1 MR C1\r\ny\r\n", "cmd_set cas_badval"),
+        ("ms none 1 C1\r\ny\r\n", "cmd_set cas_misses"),
         ("mg n\r\n", "cmd_meta cmd_get get_hits"),
         ("mg made N9\r\n", "cmd_meta cmd_get get_hits"),
         ("ma made2 N9\r\n", ""),
@@ -627,11 +637,35 @@ fn details_are_those_of_memcached() {
         let stats = ask("stats\r\n");
         let counted = |name: &&str| stats.contains(&format!("STAT {name} 1\r\n"));
         let names = "cmd_get get_hits get_misses cmd_touch touch_hits touch_misses cmd_set
-            cmd_meta incr_hits incr_misses store_too_large";
+            cmd_meta incr_hits incr_misses cas_hits cas_misses cas_badval store_too_large";
         let counted: Vec<_> = names.split_whitespace().filter(counted).collect();
         let mut expected: Vec<_> = counts.split_whitespace().collect();
         expected.sort_by_key(|name| names.find(name));
         assert_eq!(counted, expected, "{request:.20}");
+    }
+}
+
+/// With a CAS value too, which a binary `add` compares.
+#[test]
+fn a_refused_add_deletes_nothing() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut text = fuzz::new_session(&shared.directory(), false, true);
+    let mut binary = fuzz::new_session(&shared.directory(), false, true);
+    let shown = feed(&mut text, &shared, b"ms k 1 c\r\nx\r\n");
+    let cas = std::str::from_utf8(&shown[4..]).unwrap().trim_end();
+    let cas: u64 = cas.parse().unwrap();
+    let value = [b'y'; 200_000];
+    for (cas, answer) in [(0, 2), (cas, 3), (cas + 1, 2)] {
+        let mut add = vec![0x80, 2, 0, 1, 8, 0, 0, 0];
+        add.extend_from_slice(&(9 + value.len() as u32).to_be_bytes());
+        add.extend_from_slice(&[0; 4]);
+        add.extend_from_slice(&u64::to_be_bytes(cas));
+        add.extend_from_slice(&[0; 8]);
+        add.push(b'k');
+        add.extend_from_slice(&value);
+        assert_eq!(feed(&mut binary, &shared, &add)[6..8], [0, answer]);
+        let found = feed(&mut text, &shared, b"get k\r\n");
+        assert_eq!(found, b"VALUE k 0 1\r\nx\r\nEND\r\n");
     }
 }
 
