@@ -34,7 +34,7 @@ pub(crate) const RECLAIM_TIMES: usize = CALLBACK_TIMES + TIMES_WORDS;
 pub(crate) const STALL: usize = RECLAIM_TIMES + TIMES_WORDS;
 
 /// The fields of a domain.
-pub(crate) static DOMAIN: Fields = Fields(&[
+pub(crate) static DOMAIN: Fields = Fields::new(&[
     Field::counter("grace_periods"),
     Field::counter("heavy_barriers"),
     Field::bytes("unreclaimed_bytes"),

@@ -215,9 +215,22 @@ impl Field {
 
 /// The fields of a block, in their order.
 #[derive(Debug)]
-pub struct Fields(pub &'static [Field]);
+pub struct Fields(pub(super) &'static [Field]);
 
 impl Fields {
+    /// Makes the fields of a block, for a constant or a static.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`MOST_FIELDS`], or more than [`MOST_BLOCK_WORDS`] words: the page has
+    /// no room for them, or no reader takes them.
+    #[must_use]
+    pub const fn new(fields: &'static [Field]) -> Self {
+        let new = Self(fields);
+        assert!(fields.len() <= MOST_FIELDS && new.block_words() <= MOST_BLOCK_WORDS);
+        new
+    }
+
     /// Returns the first word of the field of this number.
     #[must_use]
     pub const fn at(&self, number: usize) -> usize {
