@@ -255,7 +255,7 @@ impl<K, V, S> Inner<K, V, S> {
         }
     }
 
-    /// Notes that an entry was found that expires, unless it has expired. Returns whether it is there.
+    /// Records a use of an expiring entry. Returns false if it has expired.
     #[inline(never)]
     fn mark_expiring(&self, meta: &Meta) -> bool {
         let Settings { clock, expiry, .. } = &self.settings;

@@ -1,4 +1,4 @@
-//! Computes: calls that read the entry of a key, and change it by what they have read.
+//! Computes: calls that read the entry of a key, and change it depending on what they read.
 //!
 //! A compute leads the key's [flight](crate::flight), as a load does: so computes and loads of one key come
 //! one after the other. Its flight stays in the map when the key is invalidated, and ends without a value:
@@ -51,7 +51,7 @@ impl<K, V> Entry<K, V> {
         self.value
     }
 
-    /// Returns whether the call has made the value, and has not found it.
+    /// Returns whether this call made the value.
     pub fn is_fresh(&self) -> bool {
         self.is_fresh
     }
@@ -69,7 +69,7 @@ pub enum Op<V> {
     Nop,
     /// Inserts a value, in place of the one that is there.
     Put(V),
-    /// The same, and the entry lasts as long as the duration says.
+    /// Like [`Put`](Self::Put), with a time to live.
     PutWithTtl(V, Duration),
     /// Removes the entry.
     Remove,
@@ -235,7 +235,9 @@ where
     /// No insert and no removal waits for a compute. If one changes or invalidates the entry, or inserts one,
     /// while `f` runs, the compute came before it: what `f` has returned is not kept, though it is in the
     /// result, and a removal finds nothing left to remove. An entry that is evicted or expires meanwhile does
-    /// not matter. A value that a limit refuses is not kept, as with [`insert`](Cache::insert).
+    /// not matter: then, or where `f` was called with `None`, an entry that another call inserts counts only if it
+    /// is still there when `f` has returned. A value that a limit refuses is not kept, as with
+    /// [`insert`](Cache::insert).
     ///
     /// If `f` panics, the entry stays as it was, and the panic is the caller's. `f` may use the cache. A load of
     /// the same key inside of it is not kept, and what it inserts itself stays, in place of its result. `f` may
@@ -271,7 +273,7 @@ where
     ///
     /// # Errors
     ///
-    /// That of `f`. Callers that have waited do not get it.
+    /// Returns the error of `f`, to this caller only.
     ///
     /// ```
     /// use stillpoint_cache::{Cache, Op};
@@ -432,7 +434,7 @@ where
         }
     }
 
-    /// Does what the program says, which was shown the value that was `seen`.
+    /// Applies `op`; `seen` is the value that `f` was shown.
     fn apply(mut self, seen: Option<V>, op: Op<V>) -> CompResult<K, V> {
         // Clones and what an insert calls are user code, too.
         self.leader.lead();

@@ -1,7 +1,7 @@
-//! Loads under way, for which callers wait.
+//! Loads and computes under way, for which callers wait.
 //!
-//! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future was
-//! dropped.
+//! A load ends with a value, with an error, or abandoned: where the loader panicked or its future was dropped.
+//! A compute always ends abandoned: callers that have waited for it look the key up.
 
 use crate::{state::Load, tenant::Handle};
 use std::{
@@ -21,25 +21,25 @@ use stillpoint_platform::{
     user_code,
 };
 
-/// The loads under way, by key.
+/// The loads and computes under way, by key.
 pub type Flights<K, V> = HashMap<K, Shown<V>>;
 
 /// A flight, as later callers and invalidations find it.
 pub struct Shown<V> {
     pub load: Arc<Load>,
-    /// Whether it ends without a value.
+    /// Whether it is a compute, and so ends without a value.
     pub is_compute: bool,
     pub flight: Weak<Flight<V>>,
 }
 
-/// The outcome of a load.
+/// The outcome of a flight.
 pub enum Outcome<V> {
     Value(V),
     Error(Arc<dyn Any + Send + Sync>),
     Abandoned,
 }
 
-/// A load under way.
+/// A load or a compute under way.
 pub struct Flight<V> {
     pub outcome: OnceLock<Outcome<V>>,
     /// The wakers of the callers that wait. `None` is the place of a caller that has left.

@@ -52,7 +52,7 @@
 //! | `try_get_with`: `Arc<E>`; `optionally_get_with` | the same |
 //! | `entry(key)`, `entry_by_ref(&key)` | [`entry`](Cache::entry)`(&key)`; its methods have `_async` forms; [`Op`] can give a ttl |
 //! | `or_default`, `or_optionally_insert_with`, `or_insert_with_if` | [`or_insert_with`](EntrySelector::or_insert_with), [`optionally_get_with`](Cache::optionally_get_with), [`and_compute_with`](EntrySelector::and_compute_with) |
-//! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is not kept |
+//! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is not kept, unless the inserted entry has been evicted by then |
 //! | `invalidate`, `remove` | [`remove`](Cache::remove), [`take`](Cache::take) |
 //! | `invalidate_entries_if`, later | at once; it returns how many |
 //! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry alone, and needed by tests at most |

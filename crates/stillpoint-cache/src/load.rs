@@ -4,13 +4,13 @@
 //! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future
 //! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
 //!
-//! An invalidation takes the flight out of the map, and makes its [`Load`](crate::flight::Load) outdated
+//! An invalidation takes the flight out of the map, and makes its [`Load`](crate::state::Load) outdated
 //! under the lock of the queues: later callers load anew, and the flight's value goes only to callers that
 //! waited before. It is not kept: either the leader finds under the lock that the load is outdated, or its entry was linked
 //! before, and the invalidation finds that in the map.
 //!
 //! The map does not own flights. So a value is dropped with the last caller that waits for it, and not
-//! after the next grace period, nor by an invalidation, which uses the [`Load`](crate::flight::Load) alone.
+//! after the next grace period, nor by an invalidation, which uses the [`Load`](crate::state::Load) alone.
 //!
 //! All that the leader runs until its flight has ended is user code that may ask for the same key:
 //! loader, weigher, clones, listener. It must not wait for itself: `Flight::running`.
@@ -203,7 +203,7 @@ where
 {
     Lead(Leader<'a, K, V, S, Q>),
     Wait(Arc<Flight<V>>),
-    /// Has no flight, and inserts nothing: the thread leads the one of this key already.
+    /// The thread already leads the flight of this key: it runs the loader, and inserts nothing.
     Alone,
 }
 
@@ -237,9 +237,10 @@ where
     ///
     /// The key is borrowed, and cloned only for a load.
     ///
-    /// An entry that is inserted for the key during the load stays, and the loaded value does not replace
-    /// it. If the key is removed or invalidated during the load, alone or with others, the load is outdated:
-    /// later callers load anew, and the value goes only to callers that waited before, and is not kept.
+    /// An entry that is inserted for the key during the load stays, and the loaded value does not replace it,
+    /// unless that entry has been evicted or has expired by then. If the key is removed or invalidated during
+    /// the load, alone or with others, the load is outdated: later callers load anew, and the value goes only
+    /// to callers that waited before, and is not kept.
     ///
     /// Of all callers that ask for the key meanwhile, one loads, and the others wait for it. If
     /// `load` panics, the panic is its caller's, and another one loads. A `load` that asks for its

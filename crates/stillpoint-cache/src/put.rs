@@ -134,8 +134,8 @@ where
     }
 
     /// As [`insert`](Self::insert), unless the key has an entry, which then stays. Returns whether the entry was
-    /// inserted: false also if it was refused. It does not wait for a load of the key that is under way, whose
-    /// value is not kept then.
+    /// inserted: false also if it was refused. It does not wait for a load of the key that is under way. The
+    /// loaded value is not kept then, unless the inserted entry is evicted or expires before the load ends.
     ///
     /// ```
     /// use stillpoint_cache::Cache;

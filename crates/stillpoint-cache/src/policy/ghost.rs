@@ -15,8 +15,8 @@ const WAYS: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub struct Slot {
     fingerprint: u32,
-    /// Twice the number of the eviction from its queue, which is never 0 after the first from the small
-    /// queue; one more for a ghost from the main queue. 0 for an empty slot.
+    /// Twice the number of the eviction, as its queue counts them. The low bit is set for a ghost of the main
+    /// queue. 0 is an empty slot: the small queue's numbers begin at 1, and skip 0 where they wrap.
     stamp: u32,
 }
 

@@ -11,9 +11,9 @@
 //! queue by entries that are not used before they are replaced themselves. In return ghosts last
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
 //!
-//! And the small queue's share follows what comes back ([`Policy::adapt`]). A young ghost of the small queue
-//! would have been a hit if that queue were longer: the queue may have one entry more. A ghost of the main
-//! queue would have been a hit if that had not given way: the small queue may have [`LOSS`] entries fewer.
+//! And the small queue's share adapts to the ghosts that come back ([`Policy::adapt`]). A young ghost of the small
+//! queue would have been a hit in a longer small queue: its share grows by one entry. A ghost of the main queue
+//! would have been a hit in a longer main queue: the small queue's share shrinks by [`LOSS`] entries.
 //! Where keys are used again soon, and then no more, the small queue takes most of the memory after about
 //! as many such misses as there are entries. In a loop that is longer than the cache, the main queue's
 //! ghosts come back a round later, and the debt that they leave keeps the small queue from growing again.
@@ -47,8 +47,8 @@ pub const TURNS: usize = 64;
 /// later.
 const LOSS: i64 = 16;
 
-/// The most that ghosts of the main queue are remembered, for each entry: that many ghosts of the small queue
-/// come back for nothing. Chosen by a replay of two loops in turn.
+/// Largest debt of the small queue's share, as a multiple of the number of entries. While there is a debt, each
+/// ghost of the small queue that comes back only pays one entry of it. Chosen by a replay of two loops in turn.
 const DEBT: i64 = 2;
 
 /// See [`Policy::is_close_one_due`].
@@ -262,9 +262,9 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         earned || ghost.from == Place::Main
     }
 
-    /// Changes the small queue's share by a ghost that has come back. One of the small queue counts if that
-    /// queue would have to be at most three fifths of the entries to have it still, one of the main queue if
-    /// it is younger than there are entries.
+    /// Changes the small queue's share when a ghost comes back. A ghost of the small queue counts if a small queue
+    /// of three fifths of all entries would still have its entry. A ghost of the main queue counts if its age is
+    /// below the number of entries.
     fn adapt(&mut self, ghost: Ghost) {
         let entries = self.entries();
         let change = match ghost.from {
@@ -276,10 +276,10 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.credit = (self.credit + change).clamp(-DEBT * entries, entries * 9 / 10);
     }
 
-    /// Returns whether a key that comes back has been asked for clearly more often, by a quarter, than the
-    /// oldest entry of the main queue, used or not: what goes for it is near. Where the small queue is far
-    /// too large it need not: one of that goes. A little too large it always is, as room is made before an
-    /// entry is added.
+    /// Returns whether a key that comes back has been asked for clearly more often (by a quarter) than the oldest
+    /// entry of the main queue, near which the next victim is. If the small queue is far too large, returns true:
+    /// the next victim is one of its entries. (It is always a little too large, as room is made before an entry
+    /// is added.)
     fn earns_a_place(&mut self, nodes: &impl Nodes<Id = I>, fingerprint: u32) -> bool {
         if self.small.weight() / 2 > self.small_wanted() {
             return true;
