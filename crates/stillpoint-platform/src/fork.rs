@@ -21,9 +21,10 @@
 //!   other while the parent's threads run: a thread whose store comes
 //!   too late for its page's copy stands still until all pages are copied. So with whatever the
 //!   child sees it also sees what happened before.
-//! * A subject in which these atomics show that no lost thread has left anything: it stays as it is.
-//! * What belongs to the forking thread alone, and what it is not in the middle of changing: only
-//!   user code forks, and the library calls user code with no lock held except an [owned
+//! * State in which these atomics show that no lost thread has left anything behind: it stays as it
+//!   is.
+//! * State of the forking thread alone. It is not changing that when it forks: only user code forks,
+//!   and the library calls user code with no lock held except an [owned
 //!   mutex](super::owned_mutex), and with no waiter [announced](super::event).
 //!
 //! The handler allocates, frees and waits for nothing, and makes one system call, for the new

@@ -1,5 +1,5 @@
-//! Address space: reserving it, making it accessible, taking memory out of it again, guard pages,
-//! memory files; and tables of atomics that are zero until they are written. Linux.
+//! Address space on Linux: reserves it, makes it accessible, gives its memory back, sets guard pages, makes
+//! memory files. Also tables of atomics that are zero until they are written.
 
 pub use crate::seam::table::{NoTable, Table};
 
@@ -33,7 +33,7 @@ unsafe impl<T> Zeroed for AtomicPtr<T> {}
 /// A system call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// Its name.
+    /// Name of the call.
     pub call: &'static str,
     /// The system's error number.
     pub errno: i32,
@@ -51,7 +51,7 @@ pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// What stands behind a reservation.
+/// The kind of memory behind a reservation.
 #[derive(Debug, Clone, Copy)]
 pub enum Backing<'a> {
     /// Memory of the process alone. The system does not count it before it is used.

@@ -3,7 +3,7 @@
 use crate::mmap::Zeroed;
 use std::{convert::Infallible, ops::Deref};
 
-/// Nothing: memory for a table is the process's own.
+/// The error of a table, which does not occur: a boxed table aborts if out of memory.
 pub type NoTable = Infallible;
 
 /// A table of atomics that starts out zero.

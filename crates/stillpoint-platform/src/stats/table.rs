@@ -1,6 +1,6 @@
 //! The table of domains: the slot and the block of each. It is kept twice, in the page for its readers and
-//! in memory of the process alone. The process reads the latter, of which a fork copies one moment, while
-//! the parent goes on changing the page.
+//! in private memory. The process reads only the private copy: a fork copies it as it is at that moment,
+//! while the parent goes on changing the page, which both share until the child has its own.
 //!
 //! All changes are made under one lock, that of `write`.
 
@@ -95,7 +95,7 @@ impl Table {
         self.show(head::FIELDS, of.0.len() as u64);
     }
 
-    /// Returns a slot and a block that are free, or new.
+    /// Returns a free slot with its block, or a new one.
     fn find_slot(&self, len: usize) -> Option<Words> {
         let at = |number: usize| SLOTS_AT + number * slot::WORDS;
         let words = |slot: usize| Words {

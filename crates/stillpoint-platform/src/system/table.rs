@@ -1,4 +1,4 @@
-//! Tables in address space; boxed where that is not the system's, under Miri.
+//! Tables in address space. Under Miri, which has no system calls for that, they are boxed.
 
 #[cfg(miri)]
 pub use crate::simple::table::{NoTable, Table};
@@ -10,10 +10,10 @@ mod mapped {
     use crate::mmap::{Mapping, Refused, Zeroed, page_size};
     use std::{marker::PhantomData, ops::Deref};
 
-    /// Why there is no table.
+    /// The error of a table: the system call that failed.
     pub type NoTable = Refused;
 
-    /// A table of atomics that starts out zero. Memory is taken for what has been written only.
+    /// A table of atomics that starts out zero. Only pages that were written take memory.
     #[derive(Debug)]
     pub struct Table<T> {
         mapping: Mapping,
@@ -26,7 +26,7 @@ mod mapped {
         ///
         /// # Errors
         ///
-        /// Without memory.
+        /// If the system has no address space for it.
         pub fn new(len: usize) -> Result<Self, NoTable> {
             let mapping = Mapping::zeroed((len * size_of::<T>()).next_multiple_of(page_size()))?;
             Ok(Self {

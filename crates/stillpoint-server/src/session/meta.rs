@@ -294,7 +294,8 @@ fn show(
         return Shown::NoRoom(item.value().len());
     }
     let bytes = &mut out.bytes;
-    // The time that is left is the one before or after `N` and `T`, as they stand in the request.
+    // As in memcached, `R` and `t` see the expiry as the tokens before them leave it: an item that this
+    // request has created has none before `N`, and `T` replaces it.
     let mut due = false;
     let mut exptime = if about.created { 0 } else { item.exptime() };
     if request.value {

@@ -406,7 +406,8 @@ impl Session {
         at
     }
 
-    /// Executes a request that is no retrieval of the text protocol by a client that is known.
+    /// Executes the first request of a connection, a binary request, or a line of a client that has not
+    /// logged in. Consumes nothing of a line of a known client: the caller's loop executes it.
     fn request(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
         if self.binding == Binding::Auto {
             let binary = rest[0] == protocol::binary::REQUEST;

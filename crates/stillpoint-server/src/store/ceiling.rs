@@ -30,13 +30,13 @@ impl Ceiling {
         }
     }
 
-    /// As it was set.
+    /// Returns the limit that was asked for.
     pub fn asked(&self) -> u64 {
         // Acquire, pairs with `ask`: a charge after this finds the limit that was raised.
         self.asked.load(Ordering::Acquire)
     }
 
-    /// What holds now: more, while it falls.
+    /// Returns the limit in force, which is higher while it falls.
     pub fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)
     }
@@ -45,8 +45,8 @@ impl Ceiling {
         self.holds() > self.asked()
     }
 
-    /// Sets it. One that is higher than what holds is told to `set_max` before it shows: a store that
-    /// sees it finds room. By one thread at a time, as [`Ceiling::follow`].
+    /// Asks for a limit of `bytes`. If that is above the limit in force, calls `set_max` before it shows, so
+    /// that a store that sees it finds room. Called by one thread at a time, as [`Ceiling::follow`].
     pub fn ask(&self, bytes: u64, set_max: impl FnOnce(u64)) {
         if bytes > self.holds() {
             set_max(bytes);
@@ -64,8 +64,8 @@ impl Ceiling {
         }
     }
 
-    /// Has what holds follow the usage down, with room for what other threads store meanwhile if
-    /// `room`. Returns it.
+    /// Lowers the limit in force to `usage`, or with `room` to a little more, for what other threads store
+    /// meanwhile. Returns it.
     pub fn follow(&self, usage: u64, room: bool, config: &Config) -> u64 {
         let asked = self.asked();
         // Without eviction, stores are refused until enough has been deleted.

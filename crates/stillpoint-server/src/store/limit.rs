@@ -55,9 +55,10 @@ impl Limit {
         self.memcg.usage().saturating_sub(goal)
     }
 
-    /// Changes the limits. A max that falls is in force once enough has been evicted; without eviction,
-    /// at once, or if `later` once [`Limit::follow`] is called, before which there is time to compact.
-    /// Returns whether the max is falling.
+    /// Changes the limits. With eviction, a lower max comes into force in steps: the max in force follows
+    /// the usage down at each call of [`Limit::follow`]. Without eviction it is in force at once or, if
+    /// `later`, from the next call of [`Limit::follow`], so that the caller can compact first. Returns
+    /// whether the max is falling.
     pub fn ask(&self, limits: Limits, config: &Config, later: bool) -> bool {
         let mut now = lock(&self.limits);
         *now = limits;

@@ -45,7 +45,7 @@ pub struct Space {
     rest: OnceLock<Box<[CachePadded<Stripe>]>>,
     /// Where items go that are copied, one segment after the other.
     pub keep: Mutex<Option<Open>>,
-    /// How many segments in a row have given next to nothing.
+    /// Number of segments in a row from which evicting has freed next to nothing.
     pub stubborn: AtomicUsize,
     pub flushed: Flushed,
     /// Whether segments of it are freed though its index, which was flushed, has their items.
@@ -291,8 +291,8 @@ impl Space {
             .map(|stripe| &**stripe)
     }
 
-    /// It was flushed: what it takes and is not charged counts as unreclaimed until it is freed. (What
-    /// is charged is, too, and stays so: most of the index.)
+    /// Records that the key space was flushed: its memory that is not charged counts as flushed until it
+    /// is freed. (Most of the index is charged, and stays charged until then.)
     pub fn note_flushed(&self) {
         let stripes = self.stripes().count() * mem::size_of::<CachePadded<Stripe>>();
         let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.table.uncharged();
@@ -503,7 +503,7 @@ impl Space {
         sealed
     }
 
-    /// Seals what is open and is meant.
+    /// Seals and returns the open segments for which `is_meant` returns true.
     pub fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> Vec<SegmentRef> {
         let mut full: Vec<Open> = Vec::new();
         for open in self.all_open() {

@@ -1,4 +1,4 @@
-//! What handles of a tenant refer to: its key space, which a flush replaces, and how an item is stored.
+//! The state that handles of a tenant share: its key space, which a flush replaces. How an item is stored.
 //!
 //! A store writes a new item, locks the bucket, checks whether the change may be made, and puts the word
 //! into the index. In an item, only the expiry, the heat, the marks, and the CAS value of a stale one
@@ -73,7 +73,7 @@ impl Plan<'_> {
     }
 }
 
-/// What handles of a tenant refer to.
+/// The state that handles of a tenant share.
 #[derive(Debug)]
 pub struct TenantState {
     pub owner: Arc<Owner>,
@@ -109,13 +109,13 @@ impl TenantState {
         self.flushing(|begin| self.flush.later(at, now, begin));
     }
 
-    /// Flushes it at once, instead of later.
+    /// Flushes now, and drops a flush that is scheduled.
     pub fn flush(&self) {
         self.flushing(|begin| self.flush.at_once(begin));
     }
 
-    /// The same for a tenant that has been deleted: a store that is under way finds another key
-    /// space, and sees that there.
+    /// Flushes a tenant that has been deleted. A store that is under way finds the new key space, and
+    /// with it the mark of the deletion.
     pub fn flush_deleted(&self) {
         if self.owner.has_flushed_much() {
             self.owner.shared.pool.wait_until_left();
@@ -166,7 +166,8 @@ impl TenantState {
         before
     }
 
-    /// Before what was flushed is freed: it is looked at no longer.
+    /// Drops the key space that was flushed last, so that misses no longer look into it. Called before
+    /// its memory is freed.
     pub fn forget_flushed(&self) {
         self.has_last.store(false, Ordering::Relaxed);
         let last = lock(&self.last).take();
@@ -349,7 +350,8 @@ pub fn check_key(key: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// Whether an item of that CAS value may be changed; `Some(true)`: but to a stale one.
+/// Checks whether an item with the CAS value `cas` may be changed. Returns `Ok(true)` if the new item is
+/// stale.
 fn compare(condition: &Condition, cas: u64) -> Result<bool, Outcome> {
     match condition.compare {
         None => Ok(false),
@@ -359,7 +361,8 @@ fn compare(condition: &Condition, cas: u64) -> Result<bool, Outcome> {
     }
 }
 
-/// Whether a mode and a condition allow to store; `Ok(true)`: as a stale one.
+/// Checks whether `mode` and `condition` allow to store where `item` is. Returns `Ok(true)` if the new
+/// item is stale.
 pub fn may_store(
     mode: Mode,
     condition: &Condition,

@@ -115,8 +115,8 @@ impl Table {
         }
     }
 
-    /// Gives back what readers have left of an index that has shrunk, and charges what it takes. Waits for
-    /// no reader. If `tightly`, nothing is charged ahead, nor more than before.
+    /// Frees memory of a shrunk index that readers have left, and adjusts the charge to the rest. Waits for
+    /// no reader. If `tightly`, charges nothing ahead, and never more than before.
     pub fn settle(&self, tightly: bool) {
         self.index.release();
         let mut held = lock(&self.held);

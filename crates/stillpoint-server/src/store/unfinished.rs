@@ -197,8 +197,9 @@ impl Unfinished {
         })
     }
 
-    /// Calls `work` with the value's memory, which no other value can end meanwhile, and the others. The value keeps its
-    /// place unless it is charged for more then. Returns `None` if another value has ended this one.
+    /// Calls `work` with the value's memory and the other values. Meanwhile none of them can end this one.
+    /// Afterwards the value has its place again, or a new one if `work` has charged it for more. Returns
+    /// `None` if another value has ended this one.
     pub fn with<R>(&mut self, work: impl FnOnce(&mut Arriving, &Waiting) -> R) -> Option<R> {
         let mut arriving = self.take()?;
         let before = arriving.taken.charged;

@@ -23,12 +23,12 @@
 //!
 //! # The thread that has ended
 //!
-//! That of a domain which can end is not detached, so that the end of the domain can wait until it
-//! is gone, with the destructors of what user code has left in its thread-local variables. It is
-//! joined when the next one is started, if it is gone by then. One that is not stays in the list:
-//! such a destructor may block, or wait for what the next thread has to do, and no thread waits for
-//! it but the one that ends the domain. The stack of the last one stays mapped for so long, with
-//! little memory behind it.
+//! If the domain can end, its threads are not detached: the end of the domain waits until they are
+//! gone, with the destructors of what user code has left in their thread-local variables. A thread
+//! is joined when the next one is started, if it is gone by then. Otherwise it stays in the list:
+//! such a destructor may block, or wait for work of the next thread, so only the thread that ends
+//! the domain waits for it. The stack of the last thread stays mapped until then, with little
+//! memory behind it.
 //!
 //! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
 //! threads that have ended and were never joined.)
@@ -136,8 +136,8 @@ impl Pace {
 type Spawn = Box<dyn Fn(String) -> io::Result<Server> + Send + Sync>;
 
 pub(super) struct Service {
-    /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
-    /// the engine.
+    /// Function that starts a thread of the given name that serves this engine. Set once, by the module
+    /// that owns the engine.
     pub(super) spawn: OnceLock<Spawn>,
     /// The entry for the list of refused services. Set with `spawn`.
     pub(super) refused: OnceLock<refused::Place>,

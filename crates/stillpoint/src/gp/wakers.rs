@@ -88,8 +88,8 @@ impl Heap {
             .map(|_| at)
     }
 
-    /// Adds an entry, or gives the one that is there another waker. Returns whether it is new and
-    /// the first of all, and the waker that it had.
+    /// Adds an entry. If `place` has one already, replaces its waker. Returns whether the entry is new
+    /// and the first of all, and the waker that was replaced.
     fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
         if let Some(at) = self.find(place) {
             return (false, Some(mem::replace(&mut self.0[at].waker, waker)));
@@ -113,7 +113,7 @@ impl Heap {
         entry.waker
     }
 
-    /// Moves an entry to where it belongs among those that are where they belong. Where that is.
+    /// Moves the entry at `at`, the only one that may be out of order, to its place. Returns its index.
     fn settle(&mut self, mut at: usize) -> usize {
         while at > 0 && self.is_before(at, (at - 1) / 2) {
             at = self.swap(at, (at - 1) / 2);

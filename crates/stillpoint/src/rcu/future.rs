@@ -1,8 +1,8 @@
 //! Waiting without a thread: grace periods and barriers as futures, for any executor.
 //!
 //! A future registers its task's waker with the domain, whose service thread calls it
-//! (`gp/wakers.rs`), and which is all that works for it. So nothing depends on a future
-//! being polled, and one that is dropped leaves nothing behind.
+//! (`gp/wakers.rs`). Only that thread works for the future: a grace period ends whether the future
+//! is polled or not, and a future that is dropped leaves nothing behind.
 //!
 //! In the child of a fork the wakers are forgotten. A future made before the fork registers again
 //! when it is polled: its grace period is started again, and a barrier has no callbacks left to

@@ -267,8 +267,8 @@ impl<P: Policy> Core<P> {
         self.wait_from_now(haste)
     }
 
-    /// Waits for a grace period that starts now. Apart from [`Core::try_synchronize`], which saves no registers
-    /// for it.
+    /// Waits for a grace period that starts now. A function apart, so that the short paths of
+    /// [`Core::try_synchronize`] save no registers.
     #[inline(never)]
     fn wait_from_now(&self, haste: Haste) -> Result<(), WouldDeadlock> {
         self.try_wait(self.engine().start(), haste)
@@ -303,7 +303,8 @@ impl<P: Policy> Core<P> {
         self.has_ended(cookie) || self.ends_now(cookie)
     }
 
-    /// Makes an attempt to end the grace period. Apart from [`Core::poll`], which saves no registers for it.
+    /// Makes an attempt to end the grace period. A function apart, so that the short path of
+    /// [`Core::poll`] saves no registers.
     #[inline(never)]
     fn ends_now(&self, cookie: Cookie) -> bool {
         let engine = self.inner.parts.atomics();

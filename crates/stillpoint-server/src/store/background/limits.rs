@@ -1,12 +1,12 @@
 //! Limits that fall: the eviction between the limit that was asked for and the one in force.
 //!
-//! A limit does not fall at once. The one in force follows the usage down, so that stores find room
-//! meanwhile, or make it as at any limit. Items are evicted in rounds, each of a part of the excess.
+//! A limit does not fall at once. The limit in force follows the usage down, so that stores meanwhile
+//! find room, or evict for it as at any limit. Items are evicted in rounds, each of a part of the excess.
 //! Between rounds the indexes shrink with their items, and readers leave what was freed. Memory that an
 //! index gives back once readers have left counts as freed, so that no item is evicted for it.
 //!
 //! The background thread keeps a pace: it rests after each segment, so that the threads that serve have
-//! the processor when they need it, and is done in less than half a second.
+//! the processor when they need it. A fall takes at most 0.4 s if the thread can keep that pace.
 
 use crate::store::{limit::Limit, shared::Shared, state::TenantState};
 use std::{
@@ -17,8 +17,8 @@ use std::{
 };
 use stillpoint_lru::Tenant;
 
-/// Part of what is above a limit that a round evicts. Of indexes that are not more than three
-/// quarters of all, this and what they give back for it is not more than what has to go.
+/// A round evicts the excess divided by this. If indexes are at most three quarters of the usage, the
+/// evicted items and what the indexes give back for them are together at most the excess.
 const ROUND_PART: u64 = 4;
 
 /// Least number of bytes that a round evicts, if as much is above the limit.
@@ -96,8 +96,8 @@ impl<'a> Pace<'a> {
 }
 
 impl Falling<'_> {
-    /// Lowers the limit in force to the usage. With a pace, other threads find some room: not if the
-    /// thread is late, as they would fill it.
+    /// Lowers the limit in force to the usage. With a pace, leaves some room for the stores of other
+    /// threads, unless this thread is late: they would fill it.
     fn follow(&self, shared: &Shared, pace: Option<&Pace<'_>>) {
         let room = pace.is_some_and(|pace| !pace.is_late());
         self.limit.follow(room, &shared.config);

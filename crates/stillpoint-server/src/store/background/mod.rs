@@ -1,21 +1,21 @@
-//! The background: what is done for a store beside its requests, by one thread or by [`Store::maintain`].
+//! Background work of a store, done by one thread or by [`Store::maintain`].
 //!
 //! | job | due | order | a turn ends |
 //! |---|---|---|---|
-//! | memory of a flush, of a deleted tenant | when asked for | 1 | at its segments, or when limbo is full |
-//! | a limit that falls | when asked for; after 50 ms if readers keep it | 2 | at the limit, or if nothing more goes |
-//! | a search that was asked for | when asked for | 3 | at what had expired by then; it rests, and ends its rests for all else |
-//! | the pass | each second | 4 | with its jobs, which follow |
+//! | free the memory of a flushed or deleted tenant | on request | 1 | after all its segments, or when limbo is full |
+//! | lower a limit | on request; again after 50 ms if readers hold it up | 2 | at the limit, or when nothing more can be evicted |
+//! | search for expired items | on request | 3 | after all that had expired at the request; pauses for other requests and for the pass |
+//! | the pass | each second | 4 | after the jobs below |
 //! | · a flush that is due | | for each tenant | at once |
-//! | · flushed segments | | | at its segments, or when limbo is full |
-//! | · expired items | | | after 64 MiB of segments, `most` items, half a second of rests for all tenants |
-//! | · open segments that are too large | | | at its open segments |
+//! | · flushed segments | | | after all segments, or when limbo is full |
+//! | · expired items | | | after 64 MiB of segments or `most` items of a tenant; if it rests, also half a second after the pass began, or for a request |
+//! | · open segments that are too large | | | after all open segments |
 //! | · sparse segments | | | after 16 MiB of segments |
 //! | · an index too large for its items | | | after 2^20 buckets |
-//! | · readers of what indexes give back | | once for all | after 10 ms |
-//! | · segments of deleted tenants | | once | when limbo is full |
+//! | · wait for readers of memory that indexes give back | | once for all | after 10 ms |
+//! | · segments of deleted tenants | | once | after all of them, or when limbo is full |
 //! | · limits that fall | | once | as above |
-//! | · freed memory | | once | after 10 ms of readers |
+//! | · freed memory | | once | after 10 ms of waiting for readers |
 //!
 //! [`Store::maintain`]: super::Store::maintain
 
@@ -40,7 +40,8 @@ const EACH: Duration = Duration::from_secs(1);
 /// Time after which a limit is tried again that readers have kept from falling.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Longest rest in a pass of the search for expired items: the other work waits for it.
+/// Time from the start of a pass after which its search for expired items rests no longer, but ends: the
+/// other work waits for it.
 const RESTED: Duration = Duration::from_millis(500);
 
 /// Starts the thread, which ends with the store.
@@ -106,7 +107,7 @@ pub fn pass(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
         if let Some(pass) = &search
             && !pass.search(tenant, now, rest)
         {
-            // The rest in a second.
+            // The next pass continues behind this tenant.
             search = None;
             crawler.end_at(number);
         }

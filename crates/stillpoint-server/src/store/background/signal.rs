@@ -1,4 +1,4 @@
-//! What the background thread is asked for, and the thread.
+//! The background thread, and the requests to it.
 
 use crate::{lock::lock, store::state::TenantState};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 };
 use stillpoint_platform::thread::{self, Handle};
 
-/// What the background thread is to do, and does not wait for the next second with.
+/// Requests to the background thread, which it does not leave to the pass of the next second.
 #[derive(Debug)]
 pub struct Signal {
     asked: Mutex<Asked>,
@@ -51,20 +51,19 @@ impl Signal {
         }
     }
 
-    /// Limits were lowered.
+    /// Asks the thread to bring limits down to what was asked for.
     pub fn lower(&self) {
         lock(&self.asked).lower = true;
         self.wake.notify_one();
     }
 
-    /// All is to be searched for expired items.
+    /// Asks the thread to search all tenants for expired items.
     pub fn search(&self) {
         lock(&self.asked).search = true;
         self.wake.notify_one();
     }
 
-    /// Rests, until `latest` at most. Ends early if something else is asked for. Returns false if there is
-    /// something else to do.
+    /// Rests for `time`. Returns false, at once, if there is a request, or at `latest` if that comes first.
     pub(super) fn rest(&self, time: Duration, latest: Instant) -> bool {
         let until = Instant::now().checked_add(time);
         let until = until.map_or(latest, |until| until.min(latest));
@@ -82,8 +81,8 @@ impl Signal {
         }
     }
 
-    /// A tenant was flushed or deleted. Returns false without memory, and where there is no thread or it
-    /// has ended.
+    /// Asks the thread to free the memory of a tenant that was flushed or deleted. Returns false if out of
+    /// memory, or if there is no thread.
     pub fn sweep(&self, tenant: &Arc<TenantState>) -> bool {
         let mut asked = lock(&self.asked);
         if asked.stop {
@@ -101,7 +100,7 @@ impl Signal {
         is_room
     }
 
-    /// Waits until something is asked for, or until that time. Takes what was asked for.
+    /// Waits for a request, at most until `until`. Takes the requests.
     pub(super) fn wait(&self, until: Instant) -> Asked {
         let mut asked = lock(&self.asked);
         loop {
@@ -125,7 +124,7 @@ impl Signal {
         }
     }
 
-    /// Makes the thread end. What it has not done is dropped.
+    /// Asks the thread to end. Drops the requests that it has not begun.
     pub fn stop(&self) {
         let left = {
             let mut asked = lock(&self.asked);

@@ -1,5 +1,5 @@
-//! Memory that is given back: of key spaces that were flushed, of deleted tenants, of open segments that are
-//! too large, of segments that are mostly dead.
+//! Memory that the background gives back: that of flushed key spaces, deleted tenants, open segments that
+//! are too large, and segments that are mostly dead.
 
 use crate::store::{segment::Why, shared::Shared, state::TenantState};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(super) fn sweep_asked(state: &Arc<TenantState>) {
 /// Removes what is left of a tenant that is deleted.
 pub fn remove(state: &TenantState) {
     sweep(state);
-    // Its lists are empty, but for what another thread is sealing, and what had to wait for readers;
-    // that goes to the root's. It has no children, so this does not fail.
+    // Segments that another thread is sealing, or that wait for readers, move to the root's lists.
+    // Deleting a tenant without children does not fail.
     let _ = state.owner.limit.memcg.delete();
 }
 
@@ -32,14 +32,15 @@ pub fn sweep(state: &TenantState) {
     let (owner, lists) = (&state.owner, &state.owner.shared.lists);
     state.forget_flushed();
     lists.for_each(&owner.limit.memcg, |segment| {
-        // The key space is loaded behind the segment, which was made after its own was published:
-        // so that which is not the present one has been flushed, and is not a newer one.
+        // A segment is made after its key space is published, and the present key space is loaded
+        // after the segment is seen. So a segment of another key space is of an older one, which was
+        // flushed.
         let flushed = !segment.is_of(state.space.load(&read_lock()));
         // No reader that begins now comes to the old index, and limbo waits for those that have.
         if flushed && segment.leave() {
             lists.free_flushed(segment);
         }
-        // What is more waits for the next pass, rather than each one for readers.
+        // If limbo is full, leave the rest to the next pass: here each segment would wait for readers.
         !owner.shared.pool.is_full()
     });
 }
@@ -54,7 +55,7 @@ pub(super) fn sweep_deleted(shared: &Shared) {
     });
 }
 
-/// Gives back what open segments take beyond the need of a tenant that has become small.
+/// Seals open segments that are too large for a tenant that has become small, and moves their items.
 pub(super) fn seal_idle(state: &TenantState) {
     let space = state.present();
     for segment in space.seal_idle() {
