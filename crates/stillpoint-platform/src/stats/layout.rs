@@ -271,3 +271,16 @@ pub fn text_words<const N: usize>(text: &str) -> [u64; N] {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "MOST_BLOCK_WORDS")]
+    fn a_block_longer_than_readers_take_is_no_block() {
+        const TEXTS: [Field; MOST_BLOCK_WORDS / TEXT_WORDS + 1] =
+            [Field::text("t"); MOST_BLOCK_WORDS / TEXT_WORDS + 1];
+        let _ = Fields::new(&TEXTS);
+    }
+}
