@@ -78,6 +78,7 @@ impl<K, V> Entry<K, V> {
         /// Also if the drop panics.
         struct Free(NonNull<u8>);
         impl Drop for Free {
+            #[inline(always)]
             fn drop(&mut self) {
                 // SAFETY: that of `drop_in_slab`.
                 unsafe { Arena::free(self.0) };

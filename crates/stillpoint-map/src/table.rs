@@ -578,7 +578,7 @@ impl<'t> Table<'t> {
     }
 
     /// Locks the chain of `hash`, in this table or a later one.
-    #[inline]
+    #[inline(always)]
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
