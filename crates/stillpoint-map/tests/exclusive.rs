@@ -15,6 +15,10 @@ use std::{
     collections::BTreeMap as Std,
     mem::forget,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use stillpoint::{Domain, tasks_trace::TraceDomain};
 use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
@@ -395,6 +399,77 @@ fn keys_that_are_fences_are_taken_out() {
         assert!(map.is_empty() && map.first_entry().is_none() && map.iter_mut().next().is_none());
         map.pin().insert(opaque(1), tally.value(1));
         assert_eq!(map.drain().count(), 1);
+    }
+}
+
+/// A key that counts its drops, and whose order no hint tells.
+struct Counted(u64, Arc<AtomicU64>);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl PartialOrd for Counted {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Counted {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// No key waits for a grace period, which no budget would count. Leaves lose all of their entries, their first
+/// ones, or all but those.
+#[test]
+fn keys_that_are_fences_are_dropped_by_a_retain() {
+    const ENTRIES: u64 = if cfg!(miri) { 470 } else { 9000 };
+    let kept: [fn(u64) -> bool; 5] = [
+        |_| false,
+        |number| number % 7 == 0,
+        |number| number % 200 == 199,
+        |number| number > ENTRIES / 3,
+        |number| number < ENTRIES / 2 && number % 2 == 1,
+    ];
+    for is_kept in kept {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let key = |number| Counted(number, Arc::clone(&dropped));
+        let mut map: BTreeMap<Counted, u64> = BTreeMap::new();
+        for number in 0..ENTRIES {
+            map.pin().insert(key(number), number);
+        }
+        let mut visited = 0;
+        map.retain(|key, value| {
+            assert_eq!((key.0, *value), (visited, visited));
+            visited += 1;
+            is_kept(key.0)
+        });
+        assert_eq!(visited, ENTRIES);
+        let left: Vec<_> = (0..ENTRIES).filter(|number| is_kept(*number)).collect();
+        let removed = ENTRIES - left.len() as u64;
+        assert_eq!(dropped.load(Ordering::Relaxed), removed);
+        assert!(
+            map.iter_mut()
+                .map(|(_, value)| *value)
+                .eq(left.iter().copied())
+        );
+        assert!(
+            left.iter()
+                .all(|number| map.get_mut(&key(*number)).is_some())
+        );
+        assert!(map.into_values().eq(left));
     }
 }
 

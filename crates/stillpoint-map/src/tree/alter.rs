@@ -247,16 +247,20 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
         // Before user code, which may panic.
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(found.pointer(), stays) };
-        self.merge_behind(&at.place, found.key());
+        if self.is_merge_due(&at.place) {
+            self.merge_near(found.key());
+        }
         true
     }
 
-    /// Merges what has become small with the removal of the entry of a place, which had this key.
-    pub(super) fn merge_behind(&self, place: &Place<'_>, key: &K) {
-        if let Some(tree) = self.tree()
-            && place.order.len() <= FEW + 1
-            && !tree.is_root(place.leaf)
-        {
+    /// Returns whether [`merge_near`](Self::merge_near) is to follow a removal of the entry of a place.
+    pub(super) fn is_merge_due(&self, place: &Place<'_>) -> bool {
+        place.order.len() <= FEW + 1 && self.tree().is_some_and(|tree| !tree.is_root(place.leaf))
+    }
+
+    /// Merges nodes that have become small when the entry of a key was removed.
+    pub(super) fn merge_near(&self, key: &K) {
+        if let Some(tree) = self.tree() {
             // SAFETY: inside a section of the map's domain; entries are of these types.
             unsafe { tree.shrink(&mut sought::<K, V, K>(key), &self.to()) };
         }

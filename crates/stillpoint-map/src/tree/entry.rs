@@ -69,7 +69,7 @@ impl<K, V> Entry<K, V> {
     /// # Safety
     ///
     /// The value is there, and not used any more. The key is dropped by another call.
-    pub unsafe fn drop_value(entry: *mut u8) {
+    unsafe fn drop_value(entry: *mut u8) {
         let entry = entry.cast::<Self>();
         // SAFETY: the caller's promise.
         unsafe {

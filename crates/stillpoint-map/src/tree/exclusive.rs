@@ -1,8 +1,8 @@
 //! The methods of a `BTreeMap` that is borrowed mutably.
 //!
 //! No reader is left then, as [`crate::exclusive`] says, and the service thread does not touch the tree: what
-//! it frees was retired before, and is not found from the root. So nothing of the tree changes or goes but by
-//! the borrower. It needs no lock, and no section but for what it retires itself. `&mut V` of an entry is
+//! it frees was retired before, and is not found from the root. Only the borrower changes or frees parts of
+//! the tree. It needs no lock, and no section but for what it retires itself. `&mut V` of an entry is
 //! unique, as long as the borrower makes no reference to the whole entry: searches and walks read keys alone.
 //!
 //! An entry that is taken out belongs to the borrower, with its key: if that is a fence, another one takes
@@ -150,13 +150,16 @@ impl<K: Ord + Send + 'static, V: Send + 'static> OccupiedEntry<'_, K, V> {
     pub fn remove_entry(self) -> (K, V) {
         let section = self.store.read_lock();
         let pinned = self.store.with_guard(&section);
+        let is_merge_due = pinned.is_merge_due(&self.place);
         if let Some(tree) = pinned.tree() {
             // SAFETY: found in the map, which is borrowed mutably, and has not changed since.
             unsafe { tree.take(&self.path, &self.place) };
         }
         // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
         let (key, value) = unsafe { Entry::take(self.entry) };
-        pinned.merge_behind(&self.place, &key);
+        if is_merge_due {
+            pinned.merge_near(&key);
+        }
         (key, value)
     }
 }
@@ -171,18 +174,19 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
 }
 
 impl Tree {
-    /// Takes the entry of a place out, whose key is no fence then.
+    /// Takes the entry of a place out, whose key is no fence then. Returns whether nodes were freed: those of
+    /// the path, or its leaf.
     ///
     /// # Safety
     ///
     /// The caller is alone with the tree; the path leads to the place, which is as it was found, and has an
     /// entry.
-    unsafe fn take(&self, path: &Path<'_>, place: &Place<'_>) {
+    unsafe fn take(&self, path: &Path<'_>, place: &Place<'_>) -> bool {
         let leaf = place.leaf;
         leaf.take(place.at);
         self.note(1_u64.wrapping_neg());
         if !Self::is_fence(place) {
-            return;
+            return false;
         }
         // It is in the last node that the path does not leave by its first child.
         let turn = (0..path.len()).rev().find(|level| path.step(*level).at > 0);
@@ -197,6 +201,7 @@ impl Tree {
                 self.take_leaf(path, place, turn);
             }
         }
+        first.is_none()
     }
 
     /// Replaces the fence before a child of the path's node at that level.
@@ -217,7 +222,7 @@ impl Tree {
     ///
     /// As for `take`.
     unsafe fn take_leaf(&self, path: &Path<'_>, place: &Place<'_>, turn: usize) {
-        // The lowest one that stays.
+        // The level of the lowest node that keeps another child.
         let has_others = |level: &usize| path.step(*level).node.len() > 0;
         let cut = (turn..path.len()).rev().find(has_others).unwrap_or(turn);
         let step = path.step(cut);
@@ -445,8 +450,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         Some(self.last_entry()?.remove_entry())
     }
 
-    /// Removes the entries for which `keep` returns false, and drops them at once; but for keys that
-    /// [are kept](Self#your-code-and-locks).
+    /// Removes the entries for which `keep` returns false, and drops them at once.
     /// [`PinnedBTreeMap::retain`](crate::PinnedBTreeMap::retain) does so while other threads use the map.
     ///
     /// If `keep` or a drop panics, the entries that have not been visited stay. A section is open until this
@@ -461,12 +465,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map, [(0, 1), (5, 6)].into());
     /// ```
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        // Removals retire nodes that the walk is at.
+        // A merge retires nodes that the walk is at: the section keeps them.
         let pinned = self.pin();
         let store = pinned.store();
-        let mut entries = store.cursor();
-        while let Some(found) = entries.next_of_all() {
-            let entry = found.pointer();
+        let mut walk = store.walk();
+        while let Some(item) = walk.next() {
+            let entry = item.entry.cast();
             // SAFETY: of the map that is borrowed mutably; `keep` has the only references, until it returns.
             if unsafe {
                 let (key, value) = IterMut::pair(entry);
@@ -474,23 +478,26 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             } {
                 continue;
             }
-            let (Some(tree), Some(at)) = (store.tree(), store.locate_again(found)) else {
+            // SAFETY: in the map until it is taken out.
+            let place = store.locate_by::<K>(unsafe { Entry::<K, V>::key_of(item.entry) });
+            let (Some(tree), Some((path, place))) = (store.tree(), place) else {
                 continue;
             };
-            // SAFETY: found in this section.
-            let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
+            if place.entry != Some(item.entry) {
                 continue;
-            };
-            if stays {
-                // SAFETY: taken out just now, by the thread that borrows the map mutably. The key stays, as
-                // a fence.
-                unsafe { Entry::<K, V>::drop_value(entry.as_ptr().cast()) };
-                store.merge_behind(&at.place, found.key());
-            } else {
-                // SAFETY: the same. The walk does not come back to it.
-                let (key, value) = unsafe { Entry::take(entry) };
-                drop(value);
-                store.merge_behind(&at.place, &key);
+            }
+            let is_merge_due = store.is_merge_due(&place);
+            // SAFETY: found just now in the map, which is borrowed mutably.
+            let is_freed = unsafe { tree.take(&path, &place) };
+            // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
+            let (key, value) = unsafe { Entry::take(entry) };
+            drop(value);
+            if is_merge_due {
+                store.merge_near(&key);
+            }
+            if is_freed && let Some((path, place)) = store.locate_by(&key) {
+                // The walk was in nodes that are no more.
+                walk.begin_at(path, &place);
             }
         }
     }
