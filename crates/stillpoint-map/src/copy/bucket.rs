@@ -84,8 +84,8 @@ impl<K: Copy, V: Copy> Pairs<K, V> {
     #[inline(always)]
     pub unsafe fn pair(first: *const Self, slot: usize) -> (K, V) {
         let first = first.cast::<UnsafeCell<MaybeUninit<(K, V)>>>();
-        // SAFETY: the caller's promise: complete before its tag, and not written before the section
-        // has ended.
+        // SAFETY: the caller's promise: complete before its tag, and not written before the section has ended,
+        // but by an exclusive borrower, beside whom there is no reader.
         unsafe { (*first.add(slot)).with(|pair| (*pair).assume_init_read()) }
     }
 }
@@ -201,8 +201,8 @@ impl<K: Copy, V: Copy> InSlot<'_, K, V> {
     /// A copy of the entry.
     #[inline(always)]
     pub fn pair(&self) -> (K, V) {
-        // SAFETY: it has a tag in the word that was seen: complete before its tag, and not written
-        // before the section has ended.
+        // SAFETY: it has a tag in the word that was seen: complete before its tag, and not written before the
+        // section has ended, but by an exclusive borrower, beside whom there is no reader.
         self.bucket.slots.0[self.number].with(|pair| unsafe { (*pair).assume_init_read() })
     }
 
@@ -306,7 +306,7 @@ impl<'t, K: Copy, V: Copy> Seen<'t, K, V> {
             return Some((Place::Slot(slot), pair));
         }
         let found = self.spill?.find_to_change(tag, is_it)?;
-        let entry = found.node.entry();
+        let entry = found.node().entry();
         Some((Place::Spilled(found), (entry.key, entry.value)))
     }
 
@@ -331,13 +331,6 @@ impl<'t, K: Copy, V: Copy> Seen<'t, K, V> {
 pub enum Place<'t, K, V> {
     Slot(usize),
     Spilled(Found<'t, K, V>),
-}
-
-impl<K, V> Place<'_, K, V> {
-    /// Returns whether another process has found it where a fork may have left a change half done.
-    pub fn is_inherited(self) -> bool {
-        matches!(self, Self::Spilled(found) if found.is_inherited())
-    }
 }
 
 impl<K, V> Clone for Place<'_, K, V> {

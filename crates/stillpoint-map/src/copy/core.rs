@@ -39,7 +39,7 @@ pub enum Changed {
     NotSame,
 }
 
-/// A look at what a change is about, in a section.
+/// The place of a key, found in a section, where a change may follow.
 pub struct Look<'g, K, V, C, W> {
     writer: Writer<'g, Core<K, V, C>, W>,
     table: Table<'g, K, V>,
@@ -97,9 +97,8 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Co
         !under_way.grows()
     }
 
-    /// Not while readers may hold up the memory of the last table: it counts against no budget, and one
-    /// that no slot comes free in would soon be replaced again. What is put behind buckets instead does
-    /// count.
+    /// Not before the last table is freed, which waits for readers and counts against no budget. While they keep
+    /// slots from becoming clean, a new table would soon be replaced as well. Nodes behind buckets do count.
     fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool {
         // Relaxed: a hint.
         let is_past = writer
@@ -150,8 +149,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, 
         }
     }
 
-    /// An entry has been put in, or in the place of the one that was found: which clean slots are left
-    /// (a bit for each), whether others are pending, and whether the entry is behind the bucket.
+    /// Follows an insert, or an update of the entry that was found at `place`. The last argument says which clean
+    /// slots are left (a bit for each), whether others are pending, and whether the entry is behind the bucket.
     #[inline(always)]
     pub(super) fn note_put(
         self,
@@ -222,7 +221,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
                 let slot = self.seen.taken().find(|slot| slot.number == number)?;
                 slot.halves()
             }
-            Place::Spilled(found) => found.node.halves(),
+            Place::Spilled(found) => found.node().halves(),
         };
         Some(value)
     }
@@ -264,8 +263,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
             let Some(mut locked) = self.table.lock_at(self.index, stamp) else {
                 return Changed::NotSame;
             };
-            let is_inherited = place.is_some_and(Place::is_inherited);
-            if is_inherited || !locked.is_same(&self.seen, tag) {
+            if !locked.is_same(&self.seen, tag) {
                 return Changed::NotSame;
             }
             locked.clean(self.writer.epochs.now());
@@ -293,7 +291,10 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
                         [None, None]
                     }
                     Some(Place::Spilled(old)) => {
-                        locked.replace_spilled(old, Some((new, entry)), copy)
+                        match locked.replace_spilled(old, Some((new, entry)), copy) {
+                            Some(left) => left,
+                            None => return Changed::NotSame,
+                        }
                     }
                 };
                 let has_pending = locked.has_pending();
@@ -340,7 +341,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
         let Some(mut locked) = self.table.lock_at(self.index, stamp) else {
             return Changed::NotSame;
         };
-        if place.is_inherited() || !locked.is_same(&self.seen, tag(self.hash)) {
+        if !locked.is_same(&self.seen, tag(self.hash)) {
             return Changed::NotSame;
         }
         let is_empty = match place {
@@ -352,7 +353,9 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
                 is_empty
             }
             Place::Spilled(old) => {
-                let left = locked.replace_spilled(old, None, copy);
+                let Some(left) = locked.replace_spilled(old, None, copy) else {
+                    return Changed::NotSame;
+                };
                 let is_empty = locked.is_empty() && locked.seen().spill().is_none();
                 locked.unlock();
                 self.retire(left);

@@ -138,15 +138,19 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         self.empty(old, stamp);
     }
 
-    /// Puts an entry into the place of one in the spill, or takes that out. The spill begins with the same
-    /// node as when the caller has found it. `copy` becomes the new first node, if that is to be a copy
-    /// ([`Found::needs_copy`]). Returns the nodes that have left, which the caller retires.
+    /// Puts an entry into the place of one in the spill, or takes that out. `copy` becomes the new first node,
+    /// if that is to be a copy ([`Found::needs_copy`]). Returns the nodes that have left, which the caller
+    /// retires; `None` if the spill is not as it was when the entry was found.
     pub fn replace_spilled(
         &mut self,
-        Found { node, before, .. }: Found<'t, K, V>,
+        found: Found<'t, K, V>,
         new: Option<(NewNode<K, V>, Tagged<K, V>)>,
         copy: Option<NewNode<K, V>>,
-    ) -> [Option<OldNode<K, V>>; 2] {
+    ) -> Option<[Option<OldNode<K, V>>; 2]> {
+        if !found.is_in(self.behind.spill()) {
+            return None;
+        }
+        let (node, before) = (found.node(), found.before());
         let copy_of =
             |node: Spill<'t, K, V>, next| copy.expect("it is needed").fill(node.entry(), next);
         let behind = node.next();
@@ -172,7 +176,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         };
         self.set_spill(first);
         // SAFETY: the list begins with another node, and they are not in it any more.
-        [Some(node), left].map(|left| left.map(|node| unsafe { node.unlinked() }))
+        Some([Some(node), left].map(|left| left.map(|node| unsafe { node.unlinked() })))
     }
 
     /// The bucket is in the next table, and stays as it is.
@@ -256,13 +260,17 @@ mod tests {
                 let new = is_replaced.then(|| (NewNode::new(), tagged(key)));
                 let before = STEPS.get();
                 let left = locked.replace_spilled(found, new, copy);
+                let left = left.expect("the list is as it was");
                 let steps = STEPS.get() - before;
                 assert!(steps <= 2, "{steps} steps for {key} of {nodes}");
                 let is_left = |other: &u64| is_replaced || *other != key;
                 let expected: Vec<_> = (0..nodes).filter(is_left).collect();
                 let first = locked.seen().spill();
                 assert_eq!(keys(first), expected, "{key} of {nodes}");
-                assert!(first != Some(found.node));
+                assert!(first != Some(found.node()));
+                // It is of a list that is no more.
+                let again = locked.replace_spilled(found, None, Some(NewNode::new()));
+                assert!(again.is_none());
                 for node in left.into_iter().flatten() {
                     node.free();
                 }

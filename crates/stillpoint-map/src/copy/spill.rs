@@ -1,11 +1,11 @@
 //! Entries for which their bucket has no slot: a list behind it.
 //!
-//! The entry of a node is never changed, and a change of the list takes two new nodes at most, however long
-//! it is. It puts a node before the first one, or another one in the place of one, or takes one out; and
-//! whatever it does, the list begins with a new node after it, a copy if there is no other. So as long as
-//! a bucket has the same first node, the list is the same, for a thread whose section has begun before: no
-//! node is freed in it. What has left the list is freed after a grace period. A reader that is there goes on
-//! to the nodes that were behind it.
+//! Only an exclusive borrower of the map, who has no readers beside it, changes the entry of a node. A change
+//! of the list takes two new nodes at most, however long it is. It puts a node before the first one, or
+//! another one in the place of one, or takes one out; and whatever it does, the list begins with a new node
+//! after it, a copy if there is no other. So as long as a bucket has the same first node, the list is the
+//! same, for a thread whose section has begun before: no node is freed in it. What has left the list is freed
+//! after a grace period. A reader that is there goes on to the nodes that were behind it.
 //!
 //! A change behind the first node is visible before the new first node is. A fork may remove the thread in
 //! between: so a node that was found before a fork is searched for again in the child ([`Found`]).
@@ -160,8 +160,10 @@ impl<K, V> OldNode<K, V> {
 /// A node of a list, and the one before it unless it is the first. In the process that has found it, that is
 /// so for as long as the list begins with the same node.
 pub struct Found<'t, K, V> {
-    pub node: Spill<'t, K, V>,
-    pub before: Option<Spill<'t, K, V>>,
+    /// The first node of the list.
+    first: Spill<'t, K, V>,
+    node: Spill<'t, K, V>,
+    before: Option<Spill<'t, K, V>>,
     /// The generation of that process.
     pub process: u64,
 }
@@ -174,10 +176,21 @@ impl<K, V> Clone for Found<'_, K, V> {
 
 impl<K, V> Copy for Found<'_, K, V> {}
 
-impl<K, V> Found<'_, K, V> {
-    /// Returns whether another process has found it, whose child this one is.
-    pub fn is_inherited(self) -> bool {
-        self.process != fork::process().generation()
+impl<'t, K, V> Found<'t, K, V> {
+    /// Returns whether it is as it was found, in the list that begins with `first`: not in a process that has
+    /// inherited it.
+    pub fn is_in(self, first: Option<Spill<'t, K, V>>) -> bool {
+        first == Some(self.first) && self.process == fork::process().generation()
+    }
+
+    /// Returns the node.
+    pub fn node(self) -> Spill<'t, K, V> {
+        self.node
+    }
+
+    /// Returns the node before it, unless it is the first.
+    pub fn before(self) -> Option<Spill<'t, K, V>> {
+        self.before
     }
 
     /// Returns whether the new first node is a copy of a node that stays, once this one is replaced, or taken
@@ -191,7 +204,7 @@ impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
     /// A copy of the node's entry.
     #[inline]
     pub fn entry(self) -> Tagged<K, V> {
-        // SAFETY: written before another thread could find it, and not after that.
+        // SAFETY: written before another thread could find it, and after that by an exclusive borrower alone.
         self.0.get().entry.with(|entry| unsafe { *entry })
     }
 
@@ -222,7 +235,7 @@ impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
         })
     }
 
-    /// As [`Spill::find`], for a change.
+    /// As [`Spill::find`], for a change of the list that begins with this node.
     pub fn find_to_change(
         self,
         tag: u8,
@@ -238,6 +251,7 @@ impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
             found
         })?;
         Some(Found {
+            first: self,
             node,
             before,
             process,
