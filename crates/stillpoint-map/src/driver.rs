@@ -109,7 +109,7 @@ impl Shared {
 fn drive_later<C: Driven>(domain: &Domain, shared: Arc<Shared<C>>) {
     let kept = Arc::clone(&shared);
     let queued = try_call(domain, move || {
-        if !shared.core.driving.begin() {
+        if !shared.core.driving.begin_queued() {
             return;
         }
         /// Also if it panics: the drop of the map waits for it.

@@ -58,6 +58,23 @@ impl Driving {
         full_fence();
     }
 
+    /// Begins the turn of the callback that was queued. If this returns false, as [`begin`](Self::begin) does,
+    /// there is no callback any more.
+    pub fn begin_queued(&self) -> bool {
+        if self.begin() {
+            return true;
+        }
+        self.end_queue();
+        // The thread that was in the way may have ended its turn since, and have started a move when a callback
+        // still seemed to be queued. If it ends after this second look, its next look at `queued` finds none:
+        // the fences of `end_queue` and `is_to_queue` order the two.
+        let begins = self.begin();
+        if begins {
+            self.queued.store(this_process(), Ordering::Relaxed);
+        }
+        begins
+    }
+
     /// Returns false if another callback of this process drives, or the map is closed.
     pub fn begin(&self) -> bool {
         let (driving, me) = (self.driving.load(Ordering::Relaxed), this_process());
@@ -105,8 +122,6 @@ pub struct Excluded<'a>(&'a Driving);
 #[cfg(not(stillpoint_loom))]
 impl Drop for Excluded<'_> {
     fn drop(&mut self) {
-        // A callback that has come meanwhile has gone again.
-        self.0.end_queue();
         self.0.end();
     }
 }

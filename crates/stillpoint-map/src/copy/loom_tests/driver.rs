@@ -11,6 +11,10 @@ use stillpoint_platform::{
 /// As the callback does.
 fn run<P: Leaves>(map: &Map<P>) {
     assert!(map.core.driving.begin(), "there is one callback at a time");
+    drive(map);
+}
+
+fn drive<P: Leaves>(map: &Map<P>) {
     if map.writer().drive() {
         map.is_asked_for.store(true, Ordering::Relaxed);
     }
@@ -51,6 +55,48 @@ fn loom_copies_a_callback_that_ends_too_soon_is_caught() {
             map.core.driving.end_queue();
         }
         map.core.driving.end();
+    });
+}
+
+/// The callback comes while another thread keeps it out, which then begins a move: that goes on, or another
+/// callback is asked for.
+fn begin_a_move_after_a_turn(run: fn(&Map<Sound>)) {
+    model(move || {
+        let map = Map::new([]);
+        assert!(map.core.driving.is_to_queue());
+        both(&map, run, |map| {
+            if map.core.driving.begin() {
+                map.core.driving.end();
+            }
+            let table = map.table();
+            map.core.start_move(table, table.bits());
+            map.writer().have_driven();
+        });
+        let is_moving = map.writer().to_drive().is_some();
+        let is_asked_for = map.is_asked_for.load(Ordering::Relaxed);
+        assert!(is_asked_for || !is_moving, "the table stays as it is");
+    });
+}
+
+#[test]
+fn loom_copies_a_move_that_begins_after_a_turn_is_driven() {
+    begin_a_move_after_a_turn(|map| {
+        if map.core.driving.begin_queued() {
+            drive(map);
+        }
+    });
+}
+
+/// The callback that was kept out does not try once more when it has said that it goes.
+#[test]
+#[should_panic(expected = "the table stays as it is")]
+fn loom_copies_a_callback_that_goes_too_soon_is_caught() {
+    begin_a_move_after_a_turn(|map| {
+        if map.core.driving.begin() {
+            drive(map);
+        } else {
+            map.core.driving.end_queue();
+        }
     });
 }
 
