@@ -166,7 +166,8 @@ impl Nodes {
     }
 }
 
-impl InDomain for PinnedNodes {
+// SAFETY: both are the map's.
+unsafe impl InDomain for PinnedNodes {
     type Core = Core;
 
     fn domain(&self) -> &Domain {

@@ -13,7 +13,11 @@ use std::{
 use stillpoint::{Domain, internal::try_call};
 
 /// A map in a section of its domain, which is the world of its changes.
-pub trait InDomain {
+///
+/// # Safety
+///
+/// The domain is the map's, and so is what it shares with its callback, which is in an `Arc` that the map owns.
+pub unsafe trait InDomain {
     type Core;
 
     fn domain(&self) -> &Domain;

@@ -168,7 +168,8 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 }
 
-impl<K, V, P: Policy> InDomain for PinnedStore<K, V, P> {
+// SAFETY: both are the map's.
+unsafe impl<K, V, P: Policy> InDomain for PinnedStore<K, V, P> {
     type Core = Core;
 
     fn domain(&self) -> &Domain {

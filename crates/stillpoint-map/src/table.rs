@@ -34,8 +34,12 @@ pub const FEWEST_BITS: u32 = 1;
 /// The most: far more buckets than there are addresses.
 pub const MOST_BITS: u32 = 42;
 
-/// What tables are made of. Zeroes are an empty bucket.
-pub trait Kind: Sized {
+/// What tables are made of.
+///
+/// # Safety
+///
+/// Zeroes are the two parts of an empty bucket, which [`bucket`](Self::bucket) returns.
+pub unsafe trait Kind: Sized {
     /// The part of a bucket before the header.
     type Before: Default;
     /// The part of a bucket behind the header.
@@ -93,7 +97,8 @@ pub trait AnyBucket: Copy {
 #[derive(Debug)]
 pub enum References {}
 
-impl Kind for References {
+// SAFETY: an empty word, and empty slots, are zeroes.
+unsafe impl Kind for References {
     type Before = ();
     type Behind = Bucket;
     type Bucket<'t> = &'t Bucket;

@@ -27,7 +27,12 @@ const STAMPS: u64 = (1 << STAMP_BITS) - 1;
 const CALLS_A_POLL: u32 = 32;
 
 /// Where grace periods come from.
-pub trait GracePeriods {
+///
+/// # Safety
+///
+/// They are of the map's domain: a period is said to have ended only if each section that was open when it was
+/// named has ended since. The fences are left out in models alone.
+pub unsafe trait GracePeriods {
     type Cookie: Copy;
     /// Names the next one.
     fn get_state(&self) -> Self::Cookie;
@@ -223,7 +228,9 @@ mod tests {
     /// All have ended.
     struct Ended;
 
-    impl GracePeriods for Ended {
+    // SAFETY: without sections.
+
+    unsafe impl GracePeriods for Ended {
         type Cookie = ();
 
         fn get_state(&self) {}
@@ -245,7 +252,9 @@ mod tests {
         taken: Cell<u64>,
     }
 
-    impl GracePeriods for Polled {
+    // SAFETY: without sections.
+
+    unsafe impl GracePeriods for Polled {
         type Cookie = u64;
 
         fn get_state(&self) -> u64 {
@@ -292,7 +301,9 @@ mod tests {
         polls: Cell<u64>,
     }
 
-    impl GracePeriods for Beside<'_> {
+    // SAFETY: without sections.
+
+    unsafe impl GracePeriods for Beside<'_> {
         type Cookie = ();
 
         fn get_state(&self) {}

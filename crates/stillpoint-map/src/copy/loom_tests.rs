@@ -129,7 +129,8 @@ impl Retired {
 /// The number of the threads that change maps, to grace periods; that of readers is 1.
 const WRITER: u64 = 2;
 
-impl<P: Leaves> epochs::GracePeriods for &Map<P> {
+// SAFETY: those of the model, some of which are broken on purpose, and fail.
+unsafe impl<P: Leaves> epochs::GracePeriods for &Map<P> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {

@@ -18,7 +18,8 @@ use std::marker::PhantomData;
 /// The kind of tables that entries lie in.
 pub struct InPlace<K, V>(PhantomData<(K, V)>);
 
-impl<K, V> Kind for InPlace<K, V> {
+// SAFETY: an empty word, and no spill, are zeroes; of slots without tags nothing is read.
+unsafe impl<K, V> Kind for InPlace<K, V> {
     type Before = Head<K, V>;
     type Behind = Pairs<K, V>;
     type Bucket<'t>

@@ -58,7 +58,8 @@ impl Alone {
     }
 }
 
-impl GracePeriods for &Alone {
+// SAFETY: without sections.
+unsafe impl GracePeriods for &Alone {
     type Cookie = ();
 
     fn get_state(&self) {}

@@ -152,7 +152,8 @@ impl<P> std::fmt::Debug for Copies<P> {
     }
 }
 
-impl<P> InDomain for Copies<P> {
+// SAFETY: both are the map's.
+unsafe impl<P> InDomain for Copies<P> {
     type Core = Numbers;
 
     fn domain(&self) -> &Domain {
@@ -165,7 +166,8 @@ impl<P> InDomain for Copies<P> {
 }
 
 /// Those of the domain, without what the policy leaves out.
-impl<P: Policy> GracePeriods for &Copies<P> {
+// SAFETY: those of the domain; the caller lets a policy leave them out.
+unsafe impl<P: Policy> GracePeriods for &Copies<P> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {

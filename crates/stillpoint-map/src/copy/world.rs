@@ -18,7 +18,8 @@ use stillpoint::{Cookie, Domain, internal};
 /// What a map and its callback share.
 pub type Shared<K, V> = driver::Shared<Core<K, V, Cookie>>;
 
-impl<K, V, S> InDomain for PinnedCopyMap<K, V, S> {
+// SAFETY: both are the map's.
+unsafe impl<K, V, S> InDomain for PinnedCopyMap<K, V, S> {
     type Core = Core<K, V, Cookie>;
 
     fn domain(&self) -> &Domain {
@@ -30,7 +31,8 @@ impl<K, V, S> InDomain for PinnedCopyMap<K, V, S> {
     }
 }
 
-impl<K, V, S> GracePeriods for &PinnedCopyMap<K, V, S> {
+// SAFETY: those of the map's domain.
+unsafe impl<K, V, S> GracePeriods for &PinnedCopyMap<K, V, S> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {
@@ -58,7 +60,8 @@ where
     }
 }
 
-impl GracePeriods for &Later<'_> {
+// SAFETY: those of the map's domain.
+unsafe impl GracePeriods for &Later<'_> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {
