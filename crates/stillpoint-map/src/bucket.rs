@@ -250,7 +250,7 @@ impl Bucket {
         })
     }
 
-    /// The buckets behind this one, for readers to leave them.
+    /// Returns the buckets behind this one, to be retired.
     ///
     /// # Safety
     ///
@@ -280,7 +280,7 @@ unsafe impl Old for OldBucket {
 }
 
 impl OldBucket {
-    /// As it was allocated, of a box.
+    /// Returns the pointer, which comes from a box.
     #[cfg(test)]
     pub fn pointer(&self) -> NonNull<Bucket> {
         self.0

@@ -30,8 +30,8 @@ pub const LARGE: u32 = 8;
 ///
 /// # Safety
 ///
-/// It is complete, and the value owns it. If the value is forgotten, it stays, until a grace period after it
-/// was taken out of the map into which it was put.
+/// The entry is complete, and the value owns it. Once the value has been forgotten, and the entry put into a
+/// map, the entry stays until a grace period after its removal.
 pub unsafe trait New: Sized {
     /// Its beginning.
     fn head(&self) -> NonNull<Head>;

@@ -33,7 +33,7 @@ use std::{
 /// The number of entries that are looked up in one section, or a few more.
 const TOGETHER: usize = 64;
 
-/// An entry of a map that is borrowed mutably for `'m`. There is one of these for each entry, at a time.
+/// An entry of a map that is borrowed mutably for `'m`. At most one exists per entry.
 struct Exclusive<'m, K, V> {
     store: &'m Store<K, V>,
     entry: NonNull<Entry<K, V>>,
@@ -88,7 +88,7 @@ impl<'m, K, V> Exclusive<'m, K, V> {
 #[must_use = "iterators are lazy"]
 pub struct IterMut<'m, K, V> {
     store: &'m Store<K, V>,
-    /// The hash from which on entries have not been looked up; `None` behind the last.
+    /// The lowest hash not yet looked up; `None` at the end.
     position: Option<u64>,
     /// Entries that have been looked up, and not returned.
     found: Vec<NonNull<Entry<K, V>>>,
@@ -151,7 +151,7 @@ impl<'m, K, V, S> IntoIterator for &'m mut HashMap<K, V, S> {
     }
 }
 
-/// What takes the map by `&mut`: no other thread has it then, so values are changed in place, and removed
+/// Methods that take `&mut self`. No other thread uses the map, so values are changed in place, and removed
 /// ones are returned.
 impl<K, V, S> HashMap<K, V, S> {
     /// Visits the entries, with mutable values, in no particular order. Begins sections of its own, which are

@@ -46,7 +46,8 @@ const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 ///
 /// # Safety
 ///
-/// It is, and was allocated with that layout. The value owns it.
+/// The value owns such a block, and the block was allocated with the layout that [`block`](Self::block)
+/// returns.
 pub unsafe trait Old {
     fn block(&self) -> (NonNull<u8>, Layout);
 }
@@ -221,8 +222,8 @@ impl<C: HasTables> Pinned<C> {
         // Acquire, pairs with `finish`: the table is complete.
         let word = self.current.load(Ordering::Acquire);
         debug_assert!(!word.is_null());
-        // SAFETY: from `into_word`; it is retired after it was replaced, and the section had begun
-        // before. There is one until `free_tables`.
+        // SAFETY: from `into_word`. A table is retired after it was replaced, and this section began before
+        // that. It is not null until `free_tables`.
         unsafe { Table::from_word(word).unwrap_unchecked() }
     }
 
@@ -231,8 +232,9 @@ impl<C: HasTables> Pinned<C> {
         C::Kind::capacity(self.table().bits())
     }
 
-    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
-    /// move, the last of them moves to it in turn. Returns false without memory.
+    /// Starts a move to a table for `more` more entries, unless the table has room for them, and raises the floor
+    /// to that size. If tables move already, the last of them moves to it afterwards. Returns false without
+    /// memory.
     pub fn make_room(&self, more: usize) -> bool {
         let entries = self.count.get().checked_add(more);
         let Some(bits) = entries.and_then(C::Kind::bits_for) else {
@@ -294,7 +296,7 @@ where
     #[cold]
     pub fn consider_growing(self, table: Table<'_, C::Kind>) {
         let extended = &table.header().units.extended;
-        // Of buckets that the move here has made, more may have gone than others have come. Relaxed: a hint.
+        // Negative if changes have removed buckets that the move to this table made. Relaxed: a hint.
         let extended = extended.load(Ordering::Relaxed).cast_signed();
         let most = (table.buckets() / C::Kind::BUCKETS_A_LINK) as i64 + FEW_LINKS;
         if !self.grow_if_full(table) && extended > most && C::may_shorten_chains(self) {

@@ -1,5 +1,5 @@
-//! Types that prove that something stays: what needs a section, or an entry that is not freed, takes one of
-//! them, and is safe.
+//! Proof types. A function that needs an open section, or an entry that is not freed, takes one of these and
+//! can be safe.
 
 use std::{fmt, marker::PhantomData, ops::Deref, ptr::NonNull};
 
@@ -81,8 +81,9 @@ impl<C, W> Deref for Writer<'_, C, W> {
     }
 }
 
-/// A pointer, as it was allocated, to what stays for as long as `'g`, and is changed by atomics alone. Not
-/// a reference, as what is made of one may not free.
+/// A pointer to what stays for as long as `'g`, or until an exclusive borrower frees it, who does not use this
+/// any more then. Only atomics change it. Not a reference: memory must be freed through the pointer it was
+/// allocated with.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Live<'g, T> {
@@ -111,7 +112,8 @@ impl<T> Eq for Live<'_, T> {}
 impl<'g, T> Live<'g, T> {
     /// # Safety
     ///
-    /// It stays for as long as `'g`, and is changed by atomics alone.
+    /// It stays for as long as `'g`, and is changed by atomics alone; but an exclusive borrower of the map may
+    /// change and free it, and does not use the result after that.
     #[inline(always)]
     pub unsafe fn of(pointer: NonNull<T>) -> Self {
         Self {

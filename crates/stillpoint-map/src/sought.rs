@@ -1,4 +1,4 @@
-//! Keys that are sought, of which an entry may be made.
+//! The key of a lookup that may become the key of a new entry.
 
 /// A key that is sought, by value or by reference.
 pub trait Sought<K> {

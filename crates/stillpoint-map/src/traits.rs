@@ -47,8 +47,8 @@ where
 {
     type Output = V;
 
-    /// Returns the value of a key, as [`get`](Self::get) does. Sound because the map is in a section for as
-    /// long as the result; the map itself, which is in none, has no `Index`.
+    /// Returns the value of a key, as [`get`](Self::get) does. Only a pinned map has this: its section lasts as
+    /// long as the result.
     ///
     /// ```
     /// let map = stillpoint_map::HashMap::from([("a".to_owned(), 1)]);

@@ -78,7 +78,7 @@ where
     V: Copy + Send + 'static,
     S: BuildHasher,
 {
-    /// Has the service thread move no entry until the map is changed: ends the move that it may be doing.
+    /// Finishes the move under way, so that the service thread moves no entry until the next change.
     fn settle(&self) {
         let Some(shared) = self.shared() else { return };
         // SAFETY: of the map's `Arc`, which stays.

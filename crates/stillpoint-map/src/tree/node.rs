@@ -308,8 +308,8 @@ pub fn prefetch_all<T>(what: &T) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node(pub *mut ());
 
-/// A node that was found, or the tree: its pointer, as it was allocated, valid for `'t`. A node is
-/// retired by this pointer. A reference would not do: what is made of one may not free.
+/// A pointer to a node that was found, or to the tree, which stays for as long as `'t`, or until an exclusive
+/// borrower frees it. Not a reference: memory must be freed through the pointer it was allocated with.
 #[derive(Debug)]
 pub struct Shared<'t, T> {
     pointer: NonNull<T>,
@@ -327,7 +327,8 @@ impl<T> Copy for Shared<'_, T> {}
 impl<'t, T> Shared<'t, T> {
     /// # Safety
     ///
-    /// It is there for as long as `'t`, and is changed by atomics alone.
+    /// It is there for as long as `'t`, and is changed by atomics alone; but an exclusive borrower of the map may
+    /// change and free it, and does not use the result after that.
     #[inline(always)]
     pub unsafe fn of(pointer: NonNull<T>) -> Self {
         Self {
