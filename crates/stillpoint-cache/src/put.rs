@@ -262,7 +262,8 @@ where
                         // Under the lock, as the new entry is found at once: an invalidation that comes after
                         // this takes that one. If it fails, another insert has replaced the old one, and waits
                         // for the lock.
-                        let new = store.swap(old, new)?;
+                        // SAFETY: the hashes are the same.
+                        let new = unsafe { store.swap(old, new) }?;
                         let old = Some((old, presence.cause(Cause::Replaced)));
                         let held = Some((state, locked));
                         return Ok(Published { new, old, held });
@@ -305,7 +306,8 @@ where
             }
             see(is_found.then(|| &old.get().value.value));
             refused.value.meta.set_replaced(Some(Id::of(old)));
-            match store.swap(old, refused) {
+            // SAFETY: the hashes are the same, or the new one would not have been refused.
+            match unsafe { store.swap(old, refused) } {
                 Ok(new) => {
                     let (old, held) = (Some((old, presence.cause(cause))), None);
                     return Ok(Published { new, old, held });

@@ -196,7 +196,9 @@ impl Bucket {
     #[inline(always)]
     pub fn slot(&self, slot: usize) -> Slot {
         // Acquire, pairs with `set_slot`: the entry, or the bucket of the link, is complete.
-        Slot(self.slots[slot].load(Ordering::Acquire))
+        let word = self.slots[slot].load(Ordering::Acquire);
+        // SAFETY: loaded from a slot, inside a section, or under the lock.
+        unsafe { Slot::of(word) }
     }
 
     #[inline(always)]
@@ -209,13 +211,15 @@ impl Bucket {
                 .wrapping_byte_add(offset.bytes())
         };
         // Acquire, pairs with `set_slot`: as in `slot`.
-        Slot(slot.load(Ordering::Acquire))
+        let word = slot.load(Ordering::Acquire);
+        // SAFETY: as in `slot`.
+        unsafe { Slot::of(word) }
     }
 
     #[inline]
     pub fn set_slot(&self, slot: usize, value: Slot) {
         // Release, pairs with `slot`: what it refers to is complete.
-        self.slots[slot].store(value.0, Ordering::Release);
+        self.slots[slot].store(value.word(), Ordering::Release);
     }
 
     /// The next bucket of the chain, if the last slot is a link.
@@ -481,7 +485,9 @@ impl<'t> Locked<'t> {
         spare.set_word(Word::EMPTY.with(0, word.tag(SLOTS - 1)));
         // A reader that has the old word follows the link. There is nothing new behind it before
         // all readers do: else a key could be seen, and then not be seen.
-        last.set_slot(SLOTS - 1, Slot::link(NonNull::from(Box::leak(spare))));
+        let link = NonNull::from(Box::leak(spare));
+        // SAFETY: it is retired after it has left the chain, or the chain has moved.
+        last.set_slot(SLOTS - 1, unsafe { Slot::link(link) });
         self.set_word(last, word.linked());
     }
 
@@ -543,7 +549,9 @@ mod tests {
                 locked.extend(spare());
             }
             let place = locked.free().expect("it was extended");
-            locked.fill(place, Slot::entry(NonNull::from(head), 0, 1), TAG);
+            // SAFETY: the entries stay until the end of the test.
+            let slot = unsafe { Slot::entry(NonNull::from(head), 0, 1) };
+            locked.fill(place, slot, TAG);
         }
         home
     }

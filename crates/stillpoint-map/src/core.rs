@@ -162,7 +162,8 @@ impl Pinned<Core> {
     /// next. If the table moves, the caller helps then.
     #[inline(always)]
     pub fn add_at_once<E: New>(&self, new: E) -> Result<Live<'_, Head>, E> {
-        if !self.table().add_at_once(new.head(), new.hash()) {
+        // SAFETY: it is published once it is in, and comes back otherwise.
+        if !unsafe { self.table().add_at_once(new.head(), new.hash()) } {
             return Err(new);
         }
         self.note_added();
@@ -179,7 +180,10 @@ impl Pinned<Core> {
         let Some(place) = place_of(&locked, old, hash) else {
             return Err(new);
         };
-        locked.replace(place, Slot::entry(new.head(), hash, table.bits()));
+        // SAFETY: it is published below.
+        locked.replace(place, unsafe {
+            Slot::entry(new.head(), hash, table.bits())
+        });
         locked.unlock();
         fence_change();
         // SAFETY: it was put in just now.
@@ -243,7 +247,8 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
                 free = locked.free();
             }
             if let Some(place) = free {
-                let slot = Slot::entry(new.head(), hash, table.bits());
+                // SAFETY: it is published below.
+                let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
                 locked.fill(place, slot, tag(hash));
                 break (table, place);
             }

@@ -112,6 +112,17 @@ impl World {
         self.entries[index].head()
     }
 
+    /// The entry of that number, in a table of so many bits.
+    fn slot(&self, index: usize, bits: u32) -> Slot {
+        // SAFETY: it stays until the end of the model.
+        unsafe { Slot::entry(self.entry(index), self.hash(index), bits) }
+    }
+
+    fn live(&self, index: usize) -> Live<'_, Head> {
+        // SAFETY: it stays until the end of the model.
+        unsafe { Live::of(self.entry(index)) }
+    }
+
     fn hash(&self, index: usize) -> u64 {
         self.entries[index].head.hash
     }
@@ -124,7 +135,7 @@ impl World {
             locked.extend(resize::spare());
         }
         let place = locked.free().unwrap();
-        let slot = Slot::entry(self.entry(index), hash, table.bits());
+        let slot = self.slot(index, table.bits());
         locked.fill(place, slot, tag(hash));
     }
 
@@ -136,7 +147,7 @@ impl World {
             return false;
         }
         let place = locked.free().unwrap();
-        let slot = Slot::entry(self.entry(index), hash, table.bits());
+        let slot = self.slot(index, table.bits());
         locked.fill(place, slot, tag(hash));
         true
     }
@@ -153,7 +164,7 @@ impl World {
         let (table, mut locked) = self.table.lock(self.hash(old));
         let is_it = |entry: Live<'_, Head>| entry.pointer() == self.entry(old);
         let place = locked.find(tag(self.hash(old)), is_it).unwrap();
-        let slot = Slot::entry(self.entry(new), self.hash(new), table.bits());
+        let slot = self.slot(new, table.bits());
         locked.replace(place, slot);
     }
 

@@ -155,7 +155,7 @@ impl Nodes {
         // SAFETY: no other thread has the map, and the service thread does not drive any more.
         let core = unsafe { Pinned::of(this.core()) };
         // The walk does not come back to a node.
-        let mut walk = Walk::from(Some(core.into()), Some(0));
+        let mut walk = Walk::from(Some(core.live()), Some(0));
         while walk.step_to_used().is_some() {
             while let Some(node) = walk.next_here() {
                 each(node.pointer().cast());
@@ -231,7 +231,7 @@ impl PinnedNodes {
 
     /// All nodes, valid for the section.
     pub fn iter(&self) -> NodeIter<'_> {
-        NodeIter::All(Walk::from(Some(self.core().into()), Some(0)))
+        NodeIter::All(Walk::from(Some(self.core().live()), Some(0)))
     }
 
     /// Puts a node in, whatever is there.

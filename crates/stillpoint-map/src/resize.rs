@@ -383,7 +383,8 @@ impl Move<'_> {
                 bucket.extend(spares.pop().expect("they were counted"));
             }
             let place = bucket.free().expect("it was extended");
-            let slot = Slot::entry(entry.pointer(), hash, table.bits());
+            // SAFETY: it is in the map, and goes from one table to the other.
+            let slot = unsafe { Slot::entry(entry.pointer(), hash, table.bits()) };
             bucket.fill(place, slot, tag);
         }
         locked.set_moved();
@@ -488,7 +489,9 @@ impl<'t> Filler<'t> {
     fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
             let spare = NonNull::from(Box::leak(spares.pop().expect("they were counted")));
-            self.bucket.set_slot(self.used, Slot::link(spare));
+            // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved.
+            self.bucket
+                .set_slot(self.used, unsafe { Slot::link(spare) });
             self.bucket.set_word(self.word.linked());
             // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference,
             // whose writes would end what the link may be used for.
@@ -527,7 +530,8 @@ mod tests {
             let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
             let mut slots = heads
                 .iter_mut()
-                .map(|head| Slot::entry(NonNull::from(head), 0, 1));
+                // SAFETY: the entries stay until the end of the test.
+                .map(|head| unsafe { Slot::entry(NonNull::from(head), 0, 1) });
             let left = slots.next().expect("there is one");
             for index in 0..to.buckets() {
                 // In the middle of a fill, and locked.

@@ -19,6 +19,15 @@ impl<T> Pinned<T> {
         // SAFETY: it is nothing but the part, by `repr(transparent)`.
         unsafe { &*std::ptr::from_ref(part).cast() }
     }
+
+    /// Returns this for walks, which free nothing of it.
+    #[inline(always)]
+    pub(crate) fn live(&self) -> Live<'_, Self> {
+        Live {
+            pointer: self.into(),
+            stays: PhantomData,
+        }
+    }
 }
 
 impl<T> Deref for Pinned<T> {
@@ -132,16 +141,6 @@ impl<'g, T> Live<'g, T> {
     pub fn get(self) -> &'g T {
         // SAFETY: that of `of`.
         unsafe { self.pointer.as_ref() }
-    }
-}
-
-impl<'g, T> From<&'g T> for Live<'g, T> {
-    #[inline(always)]
-    fn from(part: &'g T) -> Self {
-        Self {
-            pointer: part.into(),
-            stays: PhantomData,
-        }
     }
 }
 

@@ -62,16 +62,35 @@ fn bits_after(hash: u64, used: u32) -> u16 {
     ((hash << used) >> (64 - BITS)) as u16 | 1
 }
 
-/// A value of a slot.
+/// A value of a slot. What it refers to is there as long as a table has it, and until the end of a grace period
+/// after that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot(pub *mut Head);
+pub struct Slot(*mut Head);
 
 impl Slot {
     pub const NONE: Self = Self(ptr::null_mut());
 
+    /// # Safety
+    ///
+    /// The word was loaded from a slot, in a section that lasts, or under the lock.
+    #[inline(always)]
+    pub unsafe fn of(word: *mut Head) -> Self {
+        Self(word)
+    }
+
+    /// Returns the word that a slot holds.
+    #[inline(always)]
+    pub fn word(self) -> *mut Head {
+        self.0
+    }
+
     /// An entry in a table that chooses buckets by the first `used` bits of a hash.
+    ///
+    /// # Safety
+    ///
+    /// The entry stays for as long as a table has it, and until the end of a grace period after that.
     #[inline]
-    pub fn entry(entry: NonNull<Head>, hash: u64, used: u32) -> Self {
+    pub unsafe fn entry(entry: NonNull<Head>, hash: u64, used: u32) -> Self {
         Self::with_bits(entry, bits_after(hash, used))
     }
 
@@ -85,8 +104,12 @@ impl Slot {
     }
 
     /// The next bucket of the chain.
+    ///
+    /// # Safety
+    ///
+    /// As for [`entry`](Self::entry), of the bucket.
     #[inline]
-    pub fn link(bucket: NonNull<Bucket>) -> Self {
+    pub unsafe fn link(bucket: NonNull<Bucket>) -> Self {
         Self(bucket.as_ptr().map_addr(|address| address << BITS).cast())
     }
 
@@ -198,7 +221,10 @@ mod tests {
             let hash = spread(seed);
             let head = Box::new(Head { hash });
             let entry = NonNull::from(&*head);
-            let mut slot = Slot::entry(entry, hash, 1);
+            // SAFETY: it stays until the end of the test.
+            let live = unsafe { Live::of(entry) };
+            // SAFETY: the entry stays until the end of the test.
+            let mut slot = unsafe { Slot::entry(entry, hash, 1) };
             let bucket = |used: u32| hash >> (64 - used);
             for used in (1..48)
                 .chain((5..48).rev().map(|used| used | 1 << 8))
@@ -208,7 +234,7 @@ mod tests {
                 if shrinks {
                     slot = slot.shrunk(bucket(used + 1) & 1 == 1).unwrap();
                 } else {
-                    let (upper, grown) = slot.grown(Live::from(&*head), used);
+                    let (upper, grown) = slot.grown(live, used);
                     assert_eq!(bucket(used) << 1 | upper as u64, bucket(used + 1), "{used}");
                     slot = grown;
                 }
@@ -221,7 +247,8 @@ mod tests {
     #[test]
     fn links_and_nothing_are_no_entries() {
         let bucket = Box::new(Bucket::default());
-        let link = Slot::link(NonNull::from(&*bucket));
+        // SAFETY: the bucket stays until the end of the test.
+        let link = unsafe { Slot::link(NonNull::from(&*bucket)) };
         assert_eq!(link.as_link(), Some(NonNull::from(&*bucket)));
         assert_eq!(Slot::NONE.as_entry(), None);
         assert_eq!(Slot::NONE.as_link(), None);

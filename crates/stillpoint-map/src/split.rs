@@ -49,7 +49,9 @@ mod tests {
             let mut locked = home.lock(home.word()).expect("no other thread");
             let place = locked.free().expect("they fit");
             let hash = head.hash;
-            locked.fill(place, Slot::entry(NonNull::from(head), hash, used), tag);
+            // SAFETY: the entries stay until the end of the test.
+            let slot = unsafe { Slot::entry(NonNull::from(head), hash, used) };
+            locked.fill(place, slot, tag);
         }
         home
     }

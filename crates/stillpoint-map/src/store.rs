@@ -12,7 +12,7 @@ use crate::{
     owned::OwnedEntries,
     pinned::view,
     reclaim::InDomain,
-    section::{Live, Pinned, Writer},
+    section::{Pinned, Writer},
     table::{FEWEST_BITS, Kind, References, Seen, Table},
     walk::Walk,
 };
@@ -254,7 +254,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
 
     /// A walk over the entries from a position.
     pub fn iter_from(&self, position: Option<u64>) -> Entries<'_, K, V> {
-        let walk = Walk::from(self.core().map(Live::from), position);
+        let walk = Walk::from(self.core().map(Pinned::live), position);
         // SAFETY: its entries are of these types.
         unsafe { Entries::of(walk) }
     }
@@ -276,7 +276,8 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     fn add_new(&self, hash: u64, key: K, value: V) {
         let writer = self.writer_or_end();
         let arena = writer.arena(Layout::new::<Entry<K, V>>());
-        let new = NewEntry::new(hash, key, value, arena);
+        // SAFETY: of this map, whose entries are all of these types.
+        let new = unsafe { NewEntry::new(hash, key, value, arena) };
         let added = writer.insert(new, None);
         debug_assert!(added.is_ok(), "it is put in whatever is there");
     }

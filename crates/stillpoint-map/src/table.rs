@@ -64,7 +64,11 @@ pub unsafe trait Kind: Sized {
     const BUCKETS_A_LINK: usize;
 
     /// The bucket of these parts.
-    fn bucket<'t>(before: &'t Self::Before, behind: &'t Self::Behind) -> Self::Bucket<'t>;
+    ///
+    /// # Safety
+    ///
+    /// They are parts of one bucket.
+    unsafe fn bucket<'t>(before: &'t Self::Before, behind: &'t Self::Behind) -> Self::Bucket<'t>;
 
     /// Returns how many entries a table of `bits` bits has before it grows.
     fn capacity(bits: u32) -> usize {
@@ -109,7 +113,7 @@ unsafe impl Kind for References {
     const BUCKETS_A_LINK: usize = 2;
 
     #[inline(always)]
-    fn bucket<'t>((): &'t (), bucket: &'t Bucket) -> &'t Bucket {
+    unsafe fn bucket<'t>((): &'t (), bucket: &'t Bucket) -> &'t Bucket {
         bucket
     }
 }
@@ -553,18 +557,28 @@ impl<'t> Table<'t> {
 
     /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
     /// next. Returns false if nothing was done. If the table moves, the caller helps then.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Slot::entry`].
     #[inline(always)]
-    pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
+    pub unsafe fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
         let index = self.index(hash);
-        let (home, slot) = (self.at(index), Slot::entry(entry, hash, self.bits()));
+        // SAFETY: the caller's promise.
+        let (home, slot) = unsafe { (self.at(index), Slot::entry(entry, hash, self.bits())) };
         home.add_at_once(slot, tag(hash), || self.used().claim(index))
-            || home.word().is_moved() && self.add_to_next(entry, hash)
+            // SAFETY: the same.
+            || home.word().is_moved() && unsafe { self.add_to_next(entry, hash) }
     }
 
+    /// # Safety
+    ///
+    /// As for [`Slot::entry`].
     #[inline(never)]
-    fn add_to_next(self, entry: NonNull<Head>, hash: u64) -> bool {
+    unsafe fn add_to_next(self, entry: NonNull<Head>, hash: u64) -> bool {
         self.next().is_some_and(|next| {
-            let slot = Slot::entry(entry, hash, next.bits());
+            // SAFETY: the caller's promise.
+            let slot = unsafe { Slot::entry(entry, hash, next.bits()) };
             let index = next.index(hash);
             next.at(index)
                 .add_at_once(slot, tag(hash), || next.used().claim(index))

@@ -342,8 +342,11 @@ impl<K, V> Clone for Place<'_, K, V> {
 impl<K, V> Copy for Place<'_, K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
+    /// # Safety
+    ///
+    /// They are parts of one bucket: the slots that have tags in the word have entries.
     #[inline(always)]
-    pub fn of(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Self {
+    pub unsafe fn of(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Self {
         Self { head, slots }
     }
 
@@ -557,7 +560,9 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
             Some(_) => self.word.spilled(),
             None => self.word,
         };
-        let behind = Behind::nothing().with_spill(spill.map(NewSpill::publish));
+        // SAFETY: this bucket has it now.
+        let spill = spill.map(|spill| unsafe { spill.publish() });
+        let behind = Behind::nothing().with_spill(spill);
         self.bucket.set_behind(behind);
         self.bucket.set_word(word);
     }
@@ -574,7 +579,8 @@ mod tests {
 
     impl Entries {
         fn bucket(&self) -> Bucket<'_, u64, u64> {
-            Bucket::of(&self.0, &self.1)
+            // SAFETY: nothing else has them.
+            unsafe { Bucket::of(&self.0, &self.1) }
         }
     }
 
@@ -636,7 +642,8 @@ mod tests {
             value: 1,
             tag: 7,
         };
-        let spill = NewNode::new().fill(new, None);
+        // SAFETY: it is freed at the end.
+        let spill = unsafe { NewNode::new().fill(new, None) };
         bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
         repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     iter::Values,
-    section::{Live, Pinned},
+    section::Pinned,
     table::{FEWEST_BITS, Kind},
 };
 use equivalent::Equivalent;
@@ -35,6 +35,8 @@ use stillpoint::Cookie;
 pub struct CopyIterMut<'m, K, V, S> {
     map: &'m CopyMap<K, V, S>,
     walk: Walk<'m, K, V, Cookie>,
+    /// How many entries have not been returned.
+    left: usize,
     entries: PhantomData<&'m mut (K, V)>,
 }
 
@@ -44,11 +46,18 @@ impl<'m, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyIterMut<
     #[inline]
     fn next(&mut self) -> Option<(&'m K, &'m mut V)> {
         let (key, value) = self.walk.next_place(&|key| self.map.hash(key))?;
+        self.left = self.left.saturating_sub(1);
         // SAFETY: this borrows the map mutably, whose table is settled: so the walk finds each entry once,
         // and reads no values.
         Some(unsafe { (&*key, &mut *value) })
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
 }
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> ExactSizeIterator for CopyIterMut<'_, K, V, S> {}
 
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyIterMut<'_, K, V, S> {}
 
@@ -153,7 +162,8 @@ where
             .map(|shared| unsafe { Pinned::of(&shared.core) });
         CopyIterMut {
             map: self,
-            walk: Walk::from(core.map(Live::from), Some(0)),
+            walk: Walk::from(core.map(Pinned::live), Some(0)),
+            left: self.len(),
             entries: PhantomData,
         }
     }

@@ -4,7 +4,7 @@ use super::{
     map::{CopyMap, PinnedCopyMap},
     walk::Walk,
 };
-use crate::{iter::Left, section::Live};
+use crate::{iter::Left, section::Pinned};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
@@ -25,7 +25,7 @@ impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyIter<'g, K, V, S> {
     pub(super) fn from(map: &'g PinnedCopyMap<K, V, S>, position: Option<u64>) -> Self {
         Self {
             map,
-            walk: Walk::from(map.core().map(Live::from), position),
+            walk: Walk::from(map.core().map(Pinned::live), position),
         }
     }
 

@@ -119,7 +119,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 
     /// Puts an entry into the spill.
     pub fn push(&mut self, new: NewNode<K, V>, entry: Tagged<K, V>) {
-        let first = new.fill(entry, self.behind.spill());
+        // SAFETY: the bucket, which stays for `'t`, gets it here.
+        let first = unsafe { new.fill(entry, self.behind.spill()) };
         self.set_spill(Some(first));
     }
 
@@ -151,12 +152,16 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             return None;
         }
         let (node, before) = (found.node(), found.before());
-        let copy_of =
-            |node: Spill<'t, K, V>, next| copy.expect("it is needed").fill(node.entry(), next);
+        let copy_of = |node: Spill<'t, K, V>, next| {
+            let copy = copy.expect("it is needed");
+            // SAFETY: the bucket, which stays for `'t`, gets it below.
+            unsafe { copy.fill(node.entry(), next) }
+        };
         let behind = node.next();
         let is_replaced = new.is_some();
         let rest = match new {
-            Some((new, entry)) => Some(new.fill(entry, behind)),
+            // SAFETY: the bucket, which stays for `'t`, gets it below.
+            Some((new, entry)) => Some(unsafe { new.fill(entry, behind) }),
             None => behind,
         };
         let (first, left) = match (before, self.behind.spill()) {
@@ -248,7 +253,8 @@ mod tests {
             .flat_map(|(nodes, key)| [(nodes, key, true), (nodes, key, false)])
         {
             let (head, pairs) = (Head::default(), Pairs::default());
-            let bucket = Bucket::of(&head, &pairs);
+            // SAFETY: nothing else has them.
+            let bucket = unsafe { Bucket::of(&head, &pairs) };
             let mut locked = bucket.lock(bucket.word()).expect("it is not locked");
             (0..nodes).for_each(|key| locked.push(NewNode::new(), tagged(key)));
             let first = locked.seen().spill().expect("it has nodes");

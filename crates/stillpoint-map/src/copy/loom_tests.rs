@@ -293,7 +293,7 @@ impl<P: Leaves> Map<P> {
 
     /// Each of these keys is visited once by a walk that goes like that.
     fn assert_visits_once(&self, keys: &[u64], by: By) {
-        let mut walk = Walk::from(Some(self.writer().core().into()), Some(0));
+        let mut walk = Walk::from(Some(self.writer().core().live()), Some(0));
         let mut visited = Vec::new();
         match by {
             By::Fold => walk.fold((), &hash_of, |(), (key, _)| visited.push(key)),

@@ -276,7 +276,15 @@ impl<K: Copy, V: Copy> NewNode<K, V> {
     }
 
     /// Makes it a node with this entry, before `next`.
-    pub fn fill<'t>(self, entry: Tagged<K, V>, next: Option<Spill<'t, K, V>>) -> Spill<'t, K, V> {
+    ///
+    /// # Safety
+    ///
+    /// A list that lasts for `'t` gets it, or the caller frees it later than that.
+    pub unsafe fn fill<'t>(
+        self,
+        entry: Tagged<K, V>,
+        next: Option<Spill<'t, K, V>>,
+    ) -> Spill<'t, K, V> {
         let node = self.0;
         forget(self);
         let next = AtomicPtr::new(next.map_or(null_mut(), Spill::into_pointer));
@@ -305,13 +313,21 @@ impl<K: Copy, V: Copy> NewSpill<K, V> {
     pub fn new(entries: impl Iterator<Item = Tagged<K, V>>) -> Option<Self> {
         entries.fold(None, |list: Option<Self>, entry| {
             let node = NewNode::new();
-            let first = node.fill(entry, list.map(Self::publish));
+            // SAFETY: the new list has both.
+            let first = unsafe {
+                let rest = list.map(|list| list.publish());
+                node.fill(entry, rest)
+            };
             Some(Self(first.0.pointer()))
         })
     }
 
-    /// A bucket has it now.
-    pub fn publish<'t>(self) -> Spill<'t, K, V> {
+    /// Returns the list, which a bucket has from now on.
+    ///
+    /// # Safety
+    ///
+    /// One that stays for `'t` does, or another list.
+    pub unsafe fn publish<'t>(self) -> Spill<'t, K, V> {
         let first = self.0;
         forget(self);
         // SAFETY: it stays until it is unlinked.

@@ -35,8 +35,9 @@ unsafe impl<K, V> Kind for InPlace<K, V> {
     const BUCKETS_A_LINK: usize = 1;
 
     #[inline(always)]
-    fn bucket<'t>(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Bucket<'t, K, V> {
-        Bucket::of(head, slots)
+    unsafe fn bucket<'t>(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Bucket<'t, K, V> {
+        // SAFETY: the caller's promise.
+        unsafe { Bucket::of(head, slots) }
     }
 }
 

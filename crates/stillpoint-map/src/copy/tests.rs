@@ -13,7 +13,7 @@ use super::{
 use crate::{
     growth,
     resize::{CHUNK, Chunk, Progress},
-    section::{Live, Pinned, Writer},
+    section::{Pinned, Writer},
     table::{FEWEST_BITS, Kind, OldTable},
     word::SLOTS,
 };
@@ -184,7 +184,7 @@ fn a_move_costs_what_the_entries_need() {
             pages <= (2 * tables + 1) * ENTRIES as usize,
             "{pages} pages"
         );
-        let mut walk = Walk::from(Some(Live::from(&*map)), Some(0));
+        let mut walk = Walk::from(Some(map.live()), Some(0));
         let steps = iter::from_fn(|| walk.step()).count();
         assert!(steps <= 65 * ENTRIES as usize, "{steps} steps");
         for key in 0..ENTRIES {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     domain::Home,
     reclaim::InDomain,
-    section::{Live, Pinned, Writer},
+    section::{Pinned, Writer},
     store::Policy,
 };
 use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
@@ -129,7 +129,7 @@ impl<P: Policy> Copies<P> {
     /// If the section is of another domain.
     pub fn visit(&self, section: &Guard<'_>, mut visit: impl FnMut(u64, u64)) {
         let core = self.writer(section).core();
-        let mut walk = Walk::from(Some(Live::from(core)), Some(0));
+        let mut walk = Walk::from(Some(core.live()), Some(0));
         while let Some((key, value)) = walk.next(&self.hash_of) {
             visit(key, value);
         }

@@ -6,12 +6,13 @@ use crate::table::Seen;
 use stillpoint_platform::sync::{AtomicU64, Ordering};
 
 impl World {
-    fn add_at_once(&self, index: usize) -> bool {
-        self.table.add_at_once(self.entry(index), self.hash(index))
+    pub fn add_at_once(&self, index: usize) -> bool {
+        // SAFETY: the entry stays until the end of the model.
+        unsafe { self.table.add_at_once(self.entry(index), self.hash(index)) }
     }
 
     fn remove_at_once(&self, index: usize) -> Option<bool> {
-        let entry = Live::from(&self.entries[index].head);
+        let entry = self.live(index);
         self.table.remove_at_once(entry, self.hash(index))
     }
 }
@@ -166,7 +167,7 @@ fn loom_an_entry_is_replaced_or_removed() {
             let is_it = |entry: Live<'_, Head>| entry.pointer() == world.entry(0);
             let place = locked.find(tag(world.hash(0)), is_it);
             if let Some(place) = place {
-                let slot = Slot::entry(world.entry(1), world.hash(1), table.bits());
+                let slot = world.slot(1, table.bits());
                 locked.replace(place, slot);
             }
             place.is_some()
@@ -182,7 +183,7 @@ fn loom_an_entry_is_replaced_or_removed() {
 
 /// Takes an entry out where it was seen. Returns whether that was done.
 fn remove_seen(world: &World, index: usize) -> bool {
-    let entry = Live::from(&world.entries[index].head);
+    let entry = world.live(index);
     let removed = see(world, index).and_then(|seen| seen.remove_at_once(entry));
     removed.is_some()
 }
@@ -309,7 +310,7 @@ fn loom_add_at_once_where_a_unit_has_moved() {
         );
         assert_eq!(world.find(3), Some(3), "an insert is lost");
         let (hash, to) = (world.hash(3), to_move.to);
-        let (home, expected) = (to.home_of(hash), Slot::entry(world.entry(3), hash, 2));
+        let (home, expected) = (to.home_of(hash), world.slot(3, 2));
         assert!((0..SLOTS).any(|slot| home.slot(slot) == expected));
     });
 }

@@ -81,7 +81,7 @@ fn loom_a_slot_before_its_tag_is_caught() {
         let hash = world.hash(index);
         let (table, mut locked) = world.table.lock(hash);
         let place = locked.free().unwrap();
-        let slot = Slot::entry(world.entry(index), hash, table.bits());
+        let slot = world.slot(index, table.bits());
         locked.replace(place, slot);
         locked.fill(place, slot, tag(hash));
     });
@@ -167,7 +167,8 @@ fn loom_a_link_before_its_bucket_is_caught() {
                 let home = world.table.at(0);
                 let spare = Box::leak(resize::spare());
                 let last = home.slot(LAST);
-                home.set_slot(LAST, Slot::link(NonNull::from(&mut *spare)));
+                // SAFETY: broken on purpose.
+                home.set_slot(LAST, unsafe { Slot::link(NonNull::from(&mut *spare)) });
                 home.set_word(home.word().linked());
                 spare.set_slot(0, last);
                 spare.set_word(crate::word::Word::EMPTY.with(0, tag(world.hash(LAST))));

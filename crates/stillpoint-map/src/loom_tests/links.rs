@@ -121,7 +121,7 @@ fn walk_and_cut(next: bool) {
             &world,
             move |_| {
                 let mut visits = [0; SLOTS + 3];
-                let mut walk = Walk::from(Some(pinned(&core).into()), Some(0));
+                let mut walk = Walk::from(Some(pinned(&core).live()), Some(0));
                 if next {
                     while let Some(head) = walk.next() {
                         visits[read(head) as usize] += 1;
@@ -177,8 +177,8 @@ fn reuse_after_cut<P: Policy>() {
             // SAFETY: the model ends with it.
             let left = unsafe { left.as_ref() };
             // As another chain's, which it may be by then.
-            let (entry, hash) = (world.entry(ALIKE + 1), world.hash(ALIKE + 1));
-            left.set_slot(0, Slot::entry(entry, hash, 1));
+            let hash = world.hash(ALIKE + 1);
+            left.set_slot(0, world.slot(ALIKE + 1, 1));
             left.set_word(crate::word::Word::EMPTY.with(0, tag(hash)));
             // Where the link was.
             world.insert(ALIKE);

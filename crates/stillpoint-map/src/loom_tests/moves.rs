@@ -38,7 +38,7 @@ fn loom_walk_by_steps_and_extend() {
 
 /// How often each of the entries, whose values are their numbers, is visited.
 fn visits(core: &Core, by: By) -> [usize; 2 * SLOTS] {
-    let mut walk = Walk::from(Some(pinned(core).into()), Some(0));
+    let mut walk = Walk::from(Some(pinned(core).live()), Some(0));
     let mut visits = [0; 2 * SLOTS];
     let mut visit = |head| visits[read(head) as usize] += 1;
     match by {
@@ -270,7 +270,7 @@ fn loom_a_home_at_once_has_no_key_twice() {
 #[test]
 #[should_panic(expected = "a key is there twice")]
 fn loom_a_clone_by_a_walk_is_caught() {
-    a_key_that_comes_back(|core| Walk::from(Some(core.into()), Some(0)).collect());
+    a_key_that_comes_back(|core| Walk::from(Some(core.live()), Some(0)).collect());
 }
 
 /// Two threads insert the same key: one of them finds the other's, also in the next table.

@@ -37,7 +37,7 @@ fn loom_an_insert_beside_a_pass() {
                 both(
                     &world,
                     move |world| {
-                        if !(at_once && world.table.add_at_once(world.entry(0), world.hash(0))) {
+                        if !(at_once && world.add_at_once(0)) {
                             world.insert(0);
                         }
                         assert_eq!(world.find(0), Some(0));
@@ -62,7 +62,7 @@ fn loom_an_insert_without_a_claim_is_caught() {
             |world| {
                 let mut locked = world.table.at(0).lock(Word::EMPTY).expect("it is empty");
                 let place = locked.free().unwrap();
-                let slot = Slot::entry(world.entry(0), world.hash(0), 2);
+                let slot = world.slot(0, 2);
                 locked.fill(place, slot, tag(world.hash(0)));
             },
             |world| world.move_to(1),

@@ -69,7 +69,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
             if !replace {
                 return Err(Occupied { old, new: refused });
             }
-            match self.replace(old, refused) {
+            // SAFETY: `is_same` has compared them.
+            match unsafe { self.replace(old, refused) } {
                 Ok(new) => {
                     let old = Some(old);
                     return Ok(Inserted { new, old });
@@ -138,13 +139,18 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// # Errors
     ///
     /// The new entry, if the old one is not in this map, or no longer.
+    ///
+    /// # Safety
+    ///
+    /// The hashes are the same: else a walk could visit the new entry twice, and hand it out mutably each time.
     #[inline]
-    pub fn replace<'g>(
+    pub unsafe fn replace<'g>(
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        let new = self.swap(old, new)?;
+        // SAFETY: the caller's promise.
+        let new = unsafe { self.swap(old, new) }?;
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(old.pointer(), None) };
         Ok(new)
@@ -156,8 +162,12 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
     #[inline]
-    pub fn swap<'g>(
+    pub unsafe fn swap<'g>(
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
@@ -257,7 +267,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         } else {
             None
         };
-        NewEntry::new(hash, key, value, arena)
+        // SAFETY: of this map, whose entries are all of these types.
+        unsafe { NewEntry::new(hash, key, value, arena) }
     }
 }
 

@@ -275,7 +275,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
         } else {
             None
         };
-        NewEntry::new(hint::of(&key), key, value, arena)
+        // SAFETY: of this map, whose entries are all of these types.
+        unsafe { NewEntry::new(hint::of(&key), key, value, arena) }
     }
 
     /// # Safety

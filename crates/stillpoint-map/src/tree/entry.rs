@@ -214,8 +214,12 @@ pub struct NewEntry<K, V> {
 impl<K, V> NewEntry<K, V> {
     /// Makes one, in a slot of the arena if there is one.
     /// Ends the process without memory.
+    ///
+    /// # Safety
+    ///
+    /// The arena is for entries of this layout.
     #[inline]
-    pub fn new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
+    pub unsafe fn new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
         let layout = Layout::new::<Entry<K, V>>();
         let (place, state) = match arena.and_then(Arena::allocate) {
             Some(slot) => (slot, IN_SLAB),
@@ -229,7 +233,7 @@ impl<K, V> NewEntry<K, V> {
         let head = Head {
             state: AtomicU32::new(state),
         };
-        // SAFETY: the place is this thread's, and large enough: the arena is of this layout.
+        // SAFETY: the place is this thread's, and large enough, by the caller's promise.
         unsafe { entry.write(Entry { head, key, value }) };
         Self { entry, hint }
     }
