@@ -92,6 +92,8 @@ pub struct IterMut<'m, K, V> {
     position: Option<u64>,
     /// Entries that have been looked up, and not returned.
     found: Vec<NonNull<Entry<K, V>>>,
+    /// How many entries have not been returned.
+    left: usize,
     entries: PhantomData<&'m mut Entry<K, V>>,
 }
 
@@ -119,6 +121,7 @@ impl<'m, K, V> IterMut<'m, K, V> {
             self.look_up();
         }
         let entry = self.found.pop()?;
+        self.left = self.left.saturating_sub(1);
         // SAFETY: this borrows the map mutably, and nothing is inserted meanwhile. A walk visits each entry
         // that stays once, also while the table moves (`crate::walk`).
         Some(unsafe { Exclusive::of(self.store, entry) })
@@ -132,7 +135,13 @@ impl<'m, K, V> Iterator for IterMut<'m, K, V> {
     fn next(&mut self) -> Option<(&'m K, &'m mut V)> {
         self.next_entry().map(Exclusive::into_pair)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
 }
+
+impl<K, V> ExactSizeIterator for IterMut<'_, K, V> {}
 
 impl<K, V> FusedIterator for IterMut<'_, K, V> {}
 
@@ -170,6 +179,7 @@ impl<K, V, S> HashMap<K, V, S> {
             store: &self.store,
             position: Some(0),
             found: Vec::new(),
+            left: self.store.len(),
             entries: PhantomData,
         }
     }
@@ -251,7 +261,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
 
     /// Removes an entry, and returns its value: the value itself, as no other thread has the map.
     /// [`PinnedHashMap::remove`](crate::PinnedHashMap::remove) returns a reference. Drops the key. Does not
-    /// block, but for a lock of the bucket.
+    /// block, but for a lock of the bucket, and at the end of its section, which may wait for a bounded time if
+    /// the domain has used up its memory budget.
     ///
     /// ```
     /// let mut map = stillpoint_map::HashMap::from([(1, "one".to_owned())]);

@@ -12,6 +12,7 @@ mod hashers;
 use common::{Tally, Tracked, eventually, expected_panic, quietly};
 use hashers::{Hashers, KINDS};
 use std::{
+    cell::Cell,
     collections::BTreeMap as Std,
     mem::forget,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -558,6 +559,30 @@ fn an_ordered_map_is_taken_apart_from_both_ends() {
     assert!(entries.by_ref().take(40).map(|(key, _)| key.0).eq(1..41));
     drop(entries);
     assert!(tally.all_dropped());
+}
+
+/// What stands for a mutable borrow goes to another thread though values are not shared; and knows how many
+/// entries are left.
+#[test]
+fn borrowed_entries_go_to_other_threads() {
+    let mut map: BTreeMap<u32, Cell<u32>> = (0..100).map(|key| (key, Cell::new(key))).collect();
+    let mut first = map.first_entry().expect("it has some");
+    std::thread::scope(|scope| {
+        scope.spawn(|| first.get_mut().set(7));
+    });
+    let removed = std::thread::scope(|scope| scope.spawn(move || first.remove()).join());
+    assert_eq!(removed.expect("it does not panic").get(), 7);
+    assert_eq!(map.len(), 99);
+
+    let mut map: HashMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
+    let mut copies: CopyMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
+    assert_eq!(map.values_mut().len(), MANY as usize);
+    let (mut entries, mut copies) = (map.iter_mut(), copies.iter_mut());
+    for left in (0..MANY as usize).rev() {
+        assert!(entries.next().is_some() && copies.next().is_some());
+        assert_eq!((entries.len(), copies.len()), (left, left));
+    }
+    assert!(entries.next().is_none() && copies.next().is_none());
 }
 
 #[test]

@@ -98,6 +98,12 @@ pub struct OccupiedEntry<'m, K, V> {
     borrows: PhantomData<&'m mut Entry<K, V>>,
 }
 
+// SAFETY: it stands for a mutable borrow of the map, whose keys and values it uses as that does; nodes are
+// changed by atomics, or by this alone.
+unsafe impl<K: Send, V: Send> Send for OccupiedEntry<'_, K, V> {}
+// SAFETY: a reference to it gives references to a key and a value.
+unsafe impl<K: Sync, V: Sync> Sync for OccupiedEntry<'_, K, V> {}
+
 impl<'m, K, V> OccupiedEntry<'m, K, V> {
     /// The entry of a place that was found in the map now; `None` if it has none.
     fn of(alone: &'m PinnedOrdered<K, V, Sound>, path: Path<'m>, place: Place<'m>) -> Option<Self> {
@@ -395,7 +401,8 @@ impl<K: Ord, V> BTreeMap<K, V> {
 impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// Removes an entry, and returns its value: the value itself, as no other thread has the map.
     /// [`PinnedBTreeMap::remove`](crate::PinnedBTreeMap::remove) returns a reference. Drops the key. Does not
-    /// block.
+    /// block, but at the end of its section, which may wait for a bounded time if the domain has used up its
+    /// memory budget.
     ///
     /// ```
     /// let mut map = stillpoint_map::BTreeMap::from([(1, "one".to_owned())]);
