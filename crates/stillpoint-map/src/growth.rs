@@ -507,10 +507,18 @@ pub(crate) mod tests {
         }
     }
 
-    /// Makes a map of these entries, with a table for `capacity`, which is in small pages.
+    /// Turns huge pages off for the process: the kernel makes one of small pages of which a single one is
+    /// used, and tables that come later would have them as well.
+    pub fn use_small_pages() {
+        // SAFETY: it concerns no memory's contents.
+        let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        assert_eq!(result, 0);
+    }
+
+    /// Makes a map of these entries, with a table for `capacity`.
     fn with_capacity(capacity: usize, stays: bool, heads: &[Head]) -> Alone {
+        use_small_pages();
         let map = Alone::new(capacity, stays);
-        map.table().prefer_huge_pages(false);
         for head in heads {
             assert!(map.writer().insert(Stays(head), None).is_ok());
         }
