@@ -36,7 +36,7 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// A map of nodes. Dropping it leaves the nodes alone. Its [`PinnedNodes`] has what needs a section of its
+/// A map of nodes. Dropping it leaves the nodes alone. Its `PinnedNodes` has what needs a section of its
 /// domain.
 #[derive(Debug)]
 #[repr(transparent)]

@@ -12,6 +12,7 @@ use std::{
         Arc, LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 use stillpoint::Domain;

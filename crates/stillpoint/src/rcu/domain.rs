@@ -84,7 +84,7 @@ impl Domain {
         Self::starting_at(Cookie::from_raw(0))
     }
 
-    /// Returns the name that [`DomainBuilder::name`] gave the domain.
+    /// Returns the name that [`DomainBuilder::name`](crate::DomainBuilder::name) gave the domain.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.core.inner.parts.atomics().name()
@@ -95,7 +95,7 @@ impl Domain {
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
     /// interrupts no processor. It is for readers that must not be disturbed, for updates as
-    /// frequent as reads, and for [`QsbrReader`]s, which fence only where they pass a quiescent
+    /// frequent as reads, and for [`QsbrReader`](crate::QsbrReader)s, which fence only where they pass a quiescent
     /// state that a waiter may need. When a thread that has retired here falls idle, the service
     /// thread still makes one membarrier; `STILLPOINT_MEMBARRIER=off` avoids even that.
     ///

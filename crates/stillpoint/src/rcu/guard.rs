@@ -132,7 +132,7 @@ impl<P: Policy> Core<P> {
 
 /// An open read-side critical section of any kind: what [`Rcu::load`](crate::Rcu::load) relies on.
 ///
-/// A [`Guard`], a [`StaticGuard`], a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
+/// A [`Guard`], a [`StaticGuard`](crate::StaticGuard), a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
 /// [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
 #[diagnostic::on_unimplemented(
