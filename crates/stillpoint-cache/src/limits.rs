@@ -51,9 +51,10 @@ where
     pub fn delete(&self) -> bool {
         let doomed = self.with_own(State::begin_delete).flatten();
         doomed.is_some_and(|doomed| {
-            !self.in_batches(usize::MAX, Cause::Removed, |state, locked, claimed| {
+            self.in_batches(usize::MAX, Cause::Removed, |state, locked, claimed| {
                 state.drain(locked, doomed, claimed)
-            })
+            });
+            true
         })
     }
 

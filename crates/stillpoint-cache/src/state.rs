@@ -288,7 +288,11 @@ impl State {
                 return;
             }
         }
-        guarded.link(number, self.tenant(number).policy.round());
+        let tenant = self.tenant(number);
+        guarded.link(number, tenant.policy.round());
+        if let Some(load) = self.watched.get(&id) {
+            let _ = load.seen_in.set(Arc::clone(&tenant.handle));
+        }
         self.set_timer(locked, id, expires);
         self.inserts += 1;
         let inserts = self.inserts;
@@ -321,6 +325,21 @@ impl State {
             }
             // Not retired: its inserter, which does so, has not had the lock since.
             id = locked.links(id).prev?;
+        }
+    }
+
+    /// Returns whether an entry is to stay: it was not claimed, and no invalidation or deletion under way is about
+    /// to do that.
+    fn is_current(&self, locked: &mut Locked, id: Id) -> bool {
+        let guarded = locked.of(id);
+        let number = guarded.tenant;
+        match guarded.stage {
+            Stage::New => true,
+            Stage::Linked => {
+                let tenant = self.tenant(number);
+                !tenant.handle.deleted.load(Ordering::Relaxed) && !tenant.is_outdated(locked, id)
+            }
+            Stage::Claimed => false,
         }
     }
 

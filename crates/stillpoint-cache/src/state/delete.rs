@@ -156,7 +156,7 @@ impl State {
                 return false;
             }
             let next = match tenant.outdated(locked) {
-                // What waits for room gets the round in which it is linked.
+                // An entry that waits for room has no round yet: linked later, it would get the new one and stay.
                 None if rounds < until => self.any_waiting(number),
                 next => next,
             };

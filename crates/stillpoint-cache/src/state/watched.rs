@@ -7,7 +7,7 @@
 
 use super::State;
 use crate::{
-    node::{Id, Locked, Stage},
+    node::{Id, Locked},
     removal::Cause,
     tenant::Handle,
 };
@@ -20,12 +20,13 @@ use std::sync::{
 #[derive(Debug)]
 pub struct Load {
     /// Whether its value is not to be kept: its key was invalidated after it had begun, or the entry that it
-    /// has seen was removed or replaced. Changed and read under the lock of the queues, so Relaxed.
+    /// has seen was removed or replaced. Changed under the lock of the queues. A read without the lock is a
+    /// hint only, so Relaxed.
     pub is_outdated: AtomicBool,
     /// The tenant whose view loads.
     tenant: Arc<Handle>,
     /// The tenant of the entry that a compute has seen. That may have been evicted when the tenant is invalidated.
-    seen_in: OnceLock<Arc<Handle>>,
+    pub(super) seen_in: OnceLock<Arc<Handle>>,
 }
 
 impl Load {
@@ -53,21 +54,6 @@ impl Load {
 }
 
 impl State {
-    /// Returns whether an entry is to stay: it was not claimed, and no invalidation or deletion under way is about
-    /// to do that.
-    pub(super) fn is_current(&self, locked: &mut Locked, id: Id) -> bool {
-        let guarded = locked.of(id);
-        let number = guarded.tenant;
-        match guarded.stage {
-            Stage::New => true,
-            Stage::Linked => {
-                let tenant = self.tenant(number);
-                !tenant.handle.deleted.load(Ordering::Relaxed) && !tenant.is_outdated(locked, id)
-            }
-            Stage::Claimed => false,
-        }
-    }
-
     /// Notes that a compute has seen an entry. Returns false if the entry is not to stay.
     pub fn watch(&mut self, locked: &mut Locked, id: Id, load: &Arc<Load>) -> bool {
         let is_current = self.is_current(locked, id);
@@ -120,11 +106,7 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{
-        Cache, Entry, Op,
-        cache::Section,
-        state::{Claimed, ROOT},
-    };
+    use crate::{Cache, Entry, Op, cache::Section, state::ROOT};
     use std::{
         future::{Future, pending},
         panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -152,13 +134,17 @@ mod tests {
             });
             assert_eq!(notes(), 0);
         }
-        let changes: [fn(&Cache<u64, u64>); 4] = [
-            |_| resume_unwind(Box::new("expected")),
-            |cache| cache.insert(1, 3),
-            |cache| cache.invalidate_all(),
-            |cache| (100..200).for_each(|key| cache.insert(key, key)),
+        type Change = fn(&Cache<u64, u64>);
+        let changes: [(Change, usize); 4] = [
+            (|_| resume_unwind(Box::new("expected")), 0),
+            (|cache| cache.insert(1, 3), 1),
+            (|cache| cache.invalidate_all(), 1),
+            (
+                |cache| (100..1000).for_each(|key| cache.insert(key, key)),
+                1,
+            ),
         ];
-        for change in changes {
+        for (change, expected) in changes {
             cache.insert(1, 1);
             let mut claimed = 0;
             let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -168,7 +154,7 @@ mod tests {
                     4
                 })
             }));
-            assert_eq!((claimed, notes()), (usize::from(claimed > 0), 0));
+            assert_eq!((claimed, notes()), (expected, 0));
         }
         cache.insert(1, 1);
         start(cache.entry(&1).and_upsert_with_async(|_| pending()));
@@ -194,6 +180,26 @@ mod tests {
         assert!(state.forget_compute(id, &loads[1]));
     }
 
+    /// The insert of the entry that the compute has seen waits for the lock.
+    #[test]
+    fn a_compute_learns_the_tenant_of_an_entry_that_is_linked_later() {
+        let cache = Cache::<u64, u64>::with_entries(10);
+        let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
+        let load = Load::of(Arc::clone(other.handle()));
+        thread::scope(|scope| {
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
+            let (mut state, mut locked) = cache.inner().lock(store);
+            let insert = || scope.spawn(|| tenant.insert(1, 7));
+            cache.inner().shared.until_asked(insert);
+            let id = Id::of(cache.find(&1, store).expect("an entry"));
+            assert_eq!(state.owner(&mut locked, id), None);
+            assert!(state.watch(&mut locked, id, &load));
+        });
+        let number = tenant.handle().number();
+        assert!(cache.with_state(|state| load.is_within(state, number)));
+    }
+
     /// An invalidation works in batches: some entries are found that it is about to take.
     #[test]
     fn what_an_invalidation_under_way_is_about_to_take_is_not_computed_from() {
@@ -201,15 +207,9 @@ mod tests {
         (0..200).for_each(|key| cache.insert(key, 7));
         let until = cache.with_state(|state| state.tenant(ROOT).policy.rounds()) + 1;
         let invalidate_some = || {
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
-            let mut claimed = Claimed::default();
-            let (mut state, mut locked) = cache.inner().lock(store);
-            let more = state.invalidate(&mut locked, ROOT, until, &mut claimed);
-            drop(state);
-            let notes = &mut cache.inner().notes();
-            cache.take_out(&claimed, Cause::Removed, store, notes);
-            more
+            cache.in_batches(1, Cause::Removed, |state, locked, claimed| {
+                state.invalidate(locked, ROOT, until, claimed)
+            })
         };
         let next = |entry: Option<Entry<u64, u64>>| entry.map_or(0, Entry::into_value) + 1;
         let last = (0..200).rev();
