@@ -62,7 +62,7 @@ impl<K, V> Entry<K, V> {
     }
 }
 
-/// What a compute does with the entry: see [`EntrySelector::and_compute_with`].
+/// An operation of a compute: see [`EntrySelector::and_compute_with`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op<V> {
     /// Nothing.
@@ -75,7 +75,7 @@ pub enum Op<V> {
     Remove,
 }
 
-/// What a compute has done: see [`EntrySelector::and_compute_with`].
+/// The result of a compute: see [`EntrySelector::and_compute_with`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompResult<K, V> {
     /// There was no entry, or another call has taken it out before, and none was inserted.
@@ -122,8 +122,8 @@ where
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Selects a key, for calls that change its entry by what they find there, or say whether they have made
-    /// it. Does nothing until one of these is called. The key is cloned then.
+    /// Selects a key, for calls that compute its new value from the old one, or say whether they made the
+    /// entry. Does nothing until one of these is called, which clones the key.
     ///
     /// ```
     /// use stillpoint_cache::Cache;
@@ -146,7 +146,7 @@ where
     }
 }
 
-impl<K, V, S, Q> EntrySelector<'_, K, V, S, Q>
+impl<'a, K, V, S, Q> EntrySelector<'a, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -232,12 +232,11 @@ where
     /// outside of sections and locks. Look-ups do not wait; they find the old entry until the new one is there.
     /// A compute counts as a look-up.
     ///
-    /// No insert and no removal waits for a compute. If one changes or invalidates the entry, or inserts one,
-    /// while `f` runs, the compute came before it: what `f` has returned is not kept, though it is in the
-    /// result, and a removal finds nothing left to remove. An entry that is evicted or expires meanwhile does
-    /// not matter: then, or where `f` was called with `None`, an entry that another call inserts counts only if it
-    /// is still there when `f` has returned. A value that a limit refuses is not kept, as with
-    /// [`insert`](Cache::insert).
+    /// No insert and no removal waits for a compute. If another call replaces, removes or invalidates the entry
+    /// while `f` runs, the compute counts as earlier: its result is returned but not kept, and [`Op::Remove`]
+    /// returns [`CompResult::StillNone`]. If the entry is evicted or expires meanwhile, or if there was none,
+    /// the new value is inserted, unless another call's entry is there when `f` returns or the key was
+    /// invalidated. A value that a limit refuses is not kept, as with [`insert`](Cache::insert).
     ///
     /// If `f` panics, the entry stays as it was, and the panic is the caller's. `f` may use the cache. A load of
     /// the same key inside of it is not kept, and what it inserts itself stays, in place of its result. `f` may
@@ -337,60 +336,18 @@ where
     where
         F: Future<Output = Result<Op<V>, E>>,
     {
-        let mut compute = Compute::begin(self.cache, self.key).await;
-        let seen = compute.see();
-        let entry = seen.clone().map(|value| compute.entry(value, false));
-        let op = compute.leader.run(async { f(entry).await }).await?;
-        Ok(compute.apply(seen, op))
+        let mut leader = self.lead().await;
+        let seen = leader.see();
+        let entry = seen.clone().map(|value| leader.entry(value, false));
+        let op = leader.flight.run(async { f(entry).await }).await?;
+        Ok(leader.apply(seen, op))
     }
-}
 
-fn never<T>(result: Result<T, Infallible>) -> T {
-    result.unwrap_or_else(|never| match never {})
-}
-
-/// A compute, which leads the flight of its key.
-struct Compute<'a, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
-    leader: Leader<'a, K, V, S, Q>,
-    /// The entry that it has seen, until it changes that.
-    seen: Option<Id>,
-}
-
-impl<K, V, S, Q> Drop for Compute<'_, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
-    fn drop(&mut self) {
-        if let Some(id) = self.seen {
-            // In the child of a fork that has lost the lock, the note stays.
-            if let Some(mut state) = self.leader.cache.inner().shared.lock_unless_lost() {
-                state.forget_compute(id, &self.leader.flight.load);
-            }
-        }
-    }
-}
-
-impl<'a, K, V, S, Q> Compute<'a, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-{
-    /// Waits until it leads.
-    async fn begin(cache: &'a Cache<K, V, S>, key: &'a Q) -> Self {
+    /// Waits until the caller leads the key's flight.
+    async fn lead(self) -> Leader<'a, K, V, S, Q> {
         loop {
-            match cache.role(key, true) {
-                Role::Lead(leader) => return Self { leader, seen: None },
+            match self.cache.role(self.key, true) {
+                Role::Lead(leader) => return leader,
                 Role::Wait(flight) => {
                     let mut waiter = Waiter::of(&flight);
                     poll_fn(|context| waiter.poll(context).map(|_| ())).await;
@@ -402,19 +359,30 @@ where
             }
         }
     }
+}
 
+fn never<T>(result: Result<T, Infallible>) -> T {
+    result.unwrap_or_else(|never| match never {})
+}
+
+/// A leader that computes.
+impl<K, V, S, Q> Leader<'_, K, V, S, Q>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+{
     /// Looks the entry up, and returns a clone of its value.
     fn see(&mut self) -> Option<V> {
-        let Leader {
-            cache, key, flight, ..
-        } = &self.leader;
+        let cache = self.cache;
         let section = Section::begin();
         let store = section.entries(cache.inner());
-        let found = cache.find(*key, store);
+        let found = cache.find(self.key, store);
         let found = found.filter(|&found| cache.inner().is_found(found));
         let watched = found.filter(|&found| {
             let (mut state, mut locked) = cache.inner().lock(store);
-            state.watch(&mut locked, Id::of(found), &flight.load)
+            state.watch(&mut locked, Id::of(found), &self.flight.load)
         });
         let Some(found) = watched else {
             cache.handle().count_miss();
@@ -427,7 +395,7 @@ where
 
     fn entry(&self, value: V, is_fresh: bool) -> Entry<K, V> {
         Entry {
-            key: self.leader.key.to_owned(),
+            key: self.key.to_owned(),
             value,
             is_fresh,
             is_old_value_replaced: false,
@@ -436,8 +404,6 @@ where
 
     /// Applies `op`; `seen` is the value that `f` was shown.
     fn apply(mut self, seen: Option<V>, op: Op<V>) -> CompResult<K, V> {
-        // Clones and what an insert calls are user code, too.
-        self.leader.lead();
         let (value, ttl) = match (op, seen) {
             (Op::Put(value), _) => (value, None),
             (Op::PutWithTtl(value, ttl), _) => (value, Some(ttl)),
@@ -446,16 +412,14 @@ where
                 return CompResult::Removed(self.entry(value, false));
             }
             (Op::Nop | Op::Remove, _) => {
-                return CompResult::StillNone(self.leader.key.to_owned());
+                return CompResult::StillNone(self.key.to_owned());
             }
         };
         let was_there = self.seen.is_some();
         let mut entry = self.entry(value.clone(), true);
-        let Leader {
-            cache, key, flight, ..
-        } = &self.leader;
-        let origin = Origin::Load(&flight.load, self.seen);
-        let _ = cache.put(Q::to_owned(key), value, ttl, origin, unseen);
+        let origin = Origin::Load(&self.flight.load, self.seen);
+        let key = self.key.to_owned();
+        let _ = self.cache.put(key, value, ttl, origin, unseen);
         self.seen = None;
         if was_there {
             entry.is_old_value_replaced = true;
@@ -470,12 +434,12 @@ where
         let Some(id) = self.seen.take() else {
             return false;
         };
-        let Leader { cache, flight, .. } = &self.leader;
+        let cache = self.cache;
         let mut notes = cache.inner().notes();
         let section = Section::begin();
         let store = section.entries(cache.inner());
         let (mut state, mut locked) = cache.inner().lock(store);
-        if !state.unwatch(&mut locked, id, &flight.load) {
+        if !state.unwatch(&mut locked, id, &self.flight.load) {
             return false;
         }
         // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not retired before

@@ -6,7 +6,9 @@
 use crate::{state::Load, tenant::Handle};
 use std::{
     any::Any,
+    future::{Future, poll_fn},
     mem,
+    pin::pin,
     sync::{
         Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
@@ -80,6 +82,25 @@ impl<V> Flight<V> {
         self.process != process().generation()
     }
 
+    /// Runs user code of the flight, which may ask for the same key: the thread that polls it must not wait for
+    /// itself. The thread on which `work` ends, or is dropped, leads until the flight ends: clones and what an
+    /// insert calls are user code, too.
+    pub async fn run<F: Future>(&self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        let running = &self.running;
+        // If this future is dropped, its destructors are user code as well. Dropped before `work`.
+        let _dropping = Dropping(running);
+        poll_fn(|context| {
+            running.store(token().get(), Ordering::Relaxed);
+            let polled = work.as_mut().poll(context);
+            if polled.is_pending() {
+                running.store(0, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await
+    }
+
     pub fn end(&self, outcome: Outcome<V>) {
         if self.is_of_parent() {
             // No thread of this process waits for it, and the lock may be a lost thread's.
@@ -91,6 +112,15 @@ impl<V> Flight<V> {
             // A waker is user code, and this may be called while a loader's panic unwinds.
             let _ = user_code::contained(|| waker.wake());
         }
+    }
+}
+
+/// Marks a flight as led by the calling thread, once it is dropped.
+struct Dropping<'a>(&'a AtomicU64);
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        self.0.store(token().get(), Ordering::Relaxed);
     }
 }
 

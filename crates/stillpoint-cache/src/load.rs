@@ -1,13 +1,12 @@
 //! Loads: one for all callers that miss a key at a time.
 //!
-//! The first caller puts a [`Flight`] into a map of these, and loads; the others find it and wait.
-//! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future
-//! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
+//! The first caller puts a [`Flight`] into a map of these, and loads; the others find it and wait. The callers
+//! that waited for an abandoned one begin anew, with their own loaders.
 //!
-//! An invalidation takes the flight out of the map, and makes its [`Load`](crate::state::Load) outdated
-//! under the lock of the queues: later callers load anew, and the flight's value goes only to callers that
-//! waited before. It is not kept: either the leader finds under the lock that the load is outdated, or its entry was linked
-//! before, and the invalidation finds that in the map.
+//! An invalidation takes a load's flight out of the map (a compute's stays), and makes its
+//! [`Load`](crate::state::Load) outdated under the lock of the queues: later callers load anew, and the
+//! flight's value goes only to callers that waited before. It is not kept: either the leader finds under the
+//! lock that the load is outdated, or its entry was linked before, and the invalidation finds that in the map.
 //!
 //! The map does not own flights. So a value is dropped with the last caller that waits for it, and not
 //! after the next grace period, nor by an invalidation, which uses the [`Load`](crate::state::Load) alone.
@@ -18,6 +17,7 @@
 use crate::{
     cache::Cache,
     flight::{Flight, Outcome, Waiter},
+    node::Id,
     put::{Origin, unseen},
     statistics::Event,
 };
@@ -28,16 +28,13 @@ use std::{
     hash::{BuildHasher, Hash},
     mem,
     pin::pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak, atomic::Ordering},
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
     time::Duration,
 };
 use stillpoint_map::Equivalent;
-use stillpoint_platform::{clock, thread::token, user_code};
+use stillpoint_platform::{clock, user_code};
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -53,8 +50,8 @@ where
         let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
     }
 
-    /// Ends the sharing of a load of a key that is under way. Its value is not kept, nor that of a compute, which
-    /// shares nothing: those that wait for it go on doing so.
+    /// Outdates the load or compute of a key that is under way: its value is not kept. A load's flight leaves
+    /// the map, so later callers load anew. A compute's stays: callers that wait for it go on waiting.
     pub(crate) fn outdate_load<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -93,6 +90,8 @@ where
     pub cache: &'a Cache<K, V, S>,
     pub key: &'a Q,
     pub flight: Arc<Flight<V>>,
+    /// The entry that a compute has seen, until it changes that.
+    pub seen: Option<Id>,
     /// `None` until it loads, and for a compute.
     began: Option<u64>,
     has_loaded: bool,
@@ -110,8 +109,12 @@ where
     Q: Hash + Equivalent<K> + ?Sized,
 {
     fn drop(&mut self) {
-        // A future's, which is dropped between two polls.
-        self.lead();
+        if let Some(id) = self.seen {
+            // In the child of a fork that has lost the lock, the note stays.
+            if let Some(mut state) = self.cache.inner().shared.lock_unless_lost() {
+                state.forget_compute(id, &self.flight.load);
+            }
+        }
         if let Some(began) = self.began {
             let handle = self.cache.handle();
             handle
@@ -142,54 +145,11 @@ where
     S: BuildHasher,
     Q: Hash + Equivalent<K> + ?Sized,
 {
-    /// Notes that the calling thread leads: clones and what an insert calls are user code, too.
-    pub fn lead(&self) {
-        self.flight.running.store(token().get(), Ordering::Relaxed);
-    }
-
     /// Takes the flight out of the map: no later caller finds it.
     fn leave_map(&mut self) {
         let flight = Arc::downgrade(&self.flight);
         self.cache.forget_flight(self.key, &flight);
         self.is_shown = false;
-    }
-
-    /// Runs user code of the flight, which may ask for the same key: the thread that polls it must not wait for
-    /// itself.
-    pub async fn run<F: Future>(&self, work: F) -> F::Output {
-        let mut work = pin!(work);
-        // If this future is dropped, its destructors are user code as well. Dropped before `work`.
-        let _dropping = Dropping(&self.flight.running);
-        poll_fn(|context| {
-            let _running = Running::on(&self.flight.running);
-            work.as_mut().poll(context)
-        })
-        .await
-    }
-}
-
-/// Marks a flight as led by the calling thread, during a poll.
-struct Running<'a>(&'a AtomicU64);
-
-impl<'a> Running<'a> {
-    fn on(running: &'a AtomicU64) -> Self {
-        running.store(token().get(), Ordering::Relaxed);
-        Self(running)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Marks a flight as led by the calling thread, once it is dropped.
-struct Dropping<'a>(&'a AtomicU64);
-
-impl Drop for Dropping<'_> {
-    fn drop(&mut self) {
-        self.0.store(token().get(), Ordering::Relaxed);
     }
 }
 
@@ -207,10 +167,10 @@ where
     Alone,
 }
 
-/// What a loader returns: a value, and its time to live unless that is the cache's.
+/// A loader's result: a value, and its time to live unless that is the cache's.
 pub type Timed<V> = (V, Option<Duration>);
 
-/// What a load returns to its caller.
+/// The result of a load.
 pub struct Loaded<V> {
     pub value: V,
     /// Whether this caller has loaded it.
@@ -444,7 +404,7 @@ where
     }
 
     /// Loads a key that a look-up has missed, unless another caller does.
-    pub(crate) async fn load<Q, E>(
+    async fn load<Q, E>(
         &self,
         key: &Q,
         load: impl Future<Output = Result<Timed<V>, E>>,
@@ -464,7 +424,7 @@ where
                         return Ok(Loaded::found(value));
                     }
                     leader.began = Some(clock::now());
-                    let loaded = leader.run(load).await;
+                    let loaded = leader.flight.run(load).await;
                     let value = leader.finish(loaded)?;
                     return Ok(Loaded { value, is_fresh });
                 }
@@ -514,6 +474,7 @@ where
                         cache: self,
                         key,
                         flight,
+                        seen: None,
                         began: None,
                         has_loaded: false,
                         is_shown: true,
@@ -557,7 +518,6 @@ where
     ) -> Result<V, Arc<E>> {
         match loaded {
             Ok((value, ttl)) => {
-                self.lead();
                 let ours = value.clone();
                 self.has_loaded = true;
                 let key = self.key.to_owned();
@@ -622,7 +582,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use std::{sync::Barrier, thread};
+    use std::{
+        sync::{Barrier, atomic::AtomicU64},
+        thread,
+    };
 
     /// It has found the load, and waits for the lock, when that ends.
     #[test]

@@ -35,8 +35,8 @@ type Replaced<'g, K, V> = (Found<'g, K, Node<V>>, Cause);
 /// The lock of the queues, while it is held.
 type Held<'a> = (MutexGuard<'a, State>, Locked);
 
-/// Sees the value that an insert replaces, for inserts that need not: with a closure in each, the compiler would make
-/// another copy of [`Cache::put`] for each of them.
+/// Ignores the value that an insert replaces. A function, because each closure would be compiled with its own
+/// copy of [`Cache::put`].
 pub fn unseen<V>(_: Option<&V>) {}
 
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
@@ -67,8 +67,8 @@ impl Origin<'_> {
         matches!(self, Self::Load(load, _) if load.is_outdated.load(Ordering::Relaxed))
     }
 
-    /// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
-    /// its load is outdated. Returns also the cause if the entry is not kept.
+    /// Makes room for a new entry, for which `reserved` bytes are charged already, and links it: see
+    /// [`State::admit`]. If its load is outdated, claims it. Returns also why the entry is not kept, if so.
     #[inline(always)]
     fn admit(
         self,
@@ -164,8 +164,8 @@ where
         put.map(|_| ())
     }
 
-    /// Puts an entry in. `see` is shown the value that it is about to replace: if it is called again, that was
-    /// another one. Returns whether the entry was put in.
+    /// Puts an entry in. Calls `see` with the value that it is about to replace, and again if another insert has
+    /// replaced that first. Returns whether the entry was put in.
     ///
     /// # Errors
     ///
@@ -297,8 +297,8 @@ where
             let (stays, cause) = match origin {
                 Origin::Insert => (false, Cause::Replaced),
                 Origin::IfAbsent => (is_found, Cause::Replaced),
-                // An outdated one is not to take the place of a later load's. Not replaced: nothing is inherited
-                // where a load has brought both.
+                // An outdated one must not replace a later load's. The cause is not Replaced: a load inherits no
+                // place.
                 Origin::Load(..) => (is_found || origin.is_outdated(), Cause::Removed),
             };
             if stays {
