@@ -198,7 +198,7 @@ where
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{cache::Inner, memory::Memory};
+    use crate::memory::Memory;
 
     type Pages = Cache<u64, Bytes>;
 
@@ -206,12 +206,7 @@ mod tests {
     fn unvisited() -> Pages {
         let memory = Memory::of::<Bytes>();
         let builder = Pages::builder();
-        Cache::of(Inner::new(
-            builder.settings,
-            builder.hasher,
-            u64::MAX,
-            memory,
-        ))
+        Cache::unvisited(builder.settings, builder.hasher, memory)
     }
 
     /// Returns a value that fits into a slot. Slots are small in Miri.

@@ -132,9 +132,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// # User code
 ///
 /// Weigher, loaders, functions that compute an [entry](Self::entry) and the listener run outside of locks and
-/// sections (the listener also on the service thread); `Hash`, `Eq` and `Clone` outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
-/// is told of what that evicts after it has returned
-/// ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
+/// sections (the listener also on the service thread); `Hash`, `Eq` and `Clone` outside of locks. All may use
+/// the cache, and may panic. A listener that inserts what was evicted is told of what that evicts after it has
+/// returned ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
 ///
 /// # Keys that an attacker chooses
@@ -278,6 +278,12 @@ impl<K, V, S> Cache<K, V, S> {
         unsafe { inner.place.occupy(&inner.shared) };
         let handle = Arc::clone(&inner.shared.root);
         Self { inner, handle }
+    }
+
+    /// Returns a cache that the service thread does not know.
+    #[cfg(test)]
+    pub(crate) fn unvisited(settings: Settings<K, V>, hasher: S, memory: Memory) -> Self {
+        Self::of(Inner::new(settings, hasher, u64::MAX, memory))
     }
 
     pub(crate) fn of_parts(inner: Arc<Inner<K, V, S>>, handle: Arc<Handle>) -> Self {

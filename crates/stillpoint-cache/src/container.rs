@@ -204,7 +204,6 @@ mod tests {
     use super::*;
     use crate::{
         Cache,
-        cache::Inner,
         memory::Memory,
         watcher::{Visited, Watcher},
         weigh::Unit,
@@ -341,14 +340,8 @@ mod tests {
         container.every = 3_600_000_000_000;
         let mut builder = Cache::<u64, u64>::builder();
         builder.settings.container = Some(container);
-        // One that the service thread does not know.
         let memory = Memory::of::<u64>();
-        let cache = Cache::of(Inner::new(
-            builder.settings,
-            builder.hasher,
-            u64::MAX,
-            memory,
-        ));
+        let cache = Cache::unvisited(builder.settings, builder.hasher, memory);
         let watch = Watch::new();
         // SAFETY: no other thread has it.
         let mut watcher = unsafe { Watcher::new(&watch) };

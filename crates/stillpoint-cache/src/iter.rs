@@ -130,7 +130,7 @@ where
     }
 }
 
-/// As of a reference.
+/// As for `&Cache`.
 impl<K, V, S> Extend<(K, V)> for Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,

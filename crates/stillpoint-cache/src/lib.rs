@@ -31,10 +31,10 @@
 //!
 //! | to | call |
 //! |---|---|
-//! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) is no use of it |
+//! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) does not count as a use |
 //! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task these with `_async` |
 //! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace), which returns the old value; `extend`, `collect` |
-//! | change by what is there | [`entry`](Cache::entry): [`and_upsert_with`](EntrySelector::and_upsert_with), [`and_compute_with`](EntrySelector::and_compute_with) |
+//! | compute from the old value | [`entry`](Cache::entry): [`and_upsert_with`](EntrySelector::and_upsert_with), [`and_compute_with`](EntrySelector::and_compute_with) |
 //! | remove | [`remove`](Cache::remove), [`take`](Cache::take), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
 //! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
 //! | see all | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |

@@ -145,17 +145,12 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cache, cache::Inner, weigh::OVERHEAD};
+    use crate::{Cache, weigh::OVERHEAD};
 
     /// Returns a cache that the service thread does not know.
     fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
         let builder = Cache::<u64, V>::builder();
-        Cache::of(Inner::new(
-            builder.settings,
-            builder.hasher,
-            u64::MAX,
-            Memory::of::<V>(),
-        ))
+        Cache::unvisited(builder.settings, builder.hasher, Memory::of::<V>())
     }
 
     /// Also while another shrink has begun.

@@ -433,7 +433,8 @@ impl Id {
         }
     }
 
-    /// Returns the entry that its thread has claimed after this one in a batch.
+    /// Returns the entry that its thread has claimed after this one in a batch. No other thread writes its
+    /// `next`: a claimed entry is in no queue, and `link`, `replace` and `claim` leave it alone.
     ///
     /// # Safety
     ///
