@@ -1,53 +1,22 @@
 //! What is bounded, and what ends: loads whose keys panic, refusals, deletions, batches.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use common::returns;
+use helpers::{Weighed, poll, weighed, with_listener};
 use std::{
     cell::Cell,
-    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc,
     },
-    task::{Context, Waker},
     thread,
     time::Duration,
 };
 use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
-
-/// The value is the weight.
-type Weighed = Cache<u64, u64>;
-
-fn weighed(max: u64) -> Weighed {
-    Cache::builder()
-        .max_weight(max, |_, &weight| weight)
-        .build()
-}
-
-/// Runs `work` on a thread; fails if that hangs.
-fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    let (send, receive) = mpsc::channel();
-    thread::spawn(move || send.send(work()));
-    receive
-        .recv_timeout(Duration::from_secs(60))
-        .expect("it ends")
-}
-
-/// A cache whose listener does `work` once, which is told of the first entry that leaves.
-fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> Weighed {
-    let slot: Arc<OnceLock<Weighed>> = Arc::default();
-    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
-    let cache = Cache::builder()
-        .max_weight(max, |_: &u64, &weight: &u64| weight)
-        .eviction_listener(move |_, _, _: Cause| {
-            if !done.swap(true, Ordering::Relaxed) {
-                work(own.get().unwrap());
-            }
-        })
-        .build();
-    assert!(slot.set(cache.clone()).is_ok());
-    cache
-}
 
 /// Lets the hash of a [`Fragile`] panic, on this thread, after so many others.
 fn panic_after(hashes: Option<usize>) {
@@ -77,7 +46,7 @@ impl std::hash::Hash for Fragile {
 #[test]
 fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
     for hashes in 0..8 {
-        let (value, kept) = ends(move || {
+        let (value, kept) = returns(move || {
             let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
             panic_after(Some(hashes));
             let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Fragile(1), || 1)));
@@ -94,11 +63,10 @@ fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
 #[test]
 fn a_cancelled_load_whose_hash_panics_is_not_under_way() {
     for hashes in 0..8 {
-        let kept = ends(move || {
+        let kept = returns(move || {
             let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
             let mut load = Box::pin(cache.get_with_async(&Fragile(1), std::future::pending()));
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(load.as_mut().poll(&mut context).is_pending());
+            assert!(poll(&mut load.as_mut()).is_pending());
             panic_after(Some(hashes));
             drop(load);
             panic_after(None);

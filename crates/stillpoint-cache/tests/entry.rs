@@ -1,17 +1,22 @@
 //! Computes: their results, and what other calls and user code do meanwhile.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use common::{expected_panic, quietly};
+use helpers::{pend, poll, weighed, with_listener};
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    future::Future,
     hash::{Hash, Hasher},
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    pin::{Pin, pin},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::{
         Arc, Barrier, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
     thread,
     time::Duration,
 };
@@ -21,22 +26,6 @@ type Numbers = Cache<u64, u64>;
 
 fn cache() -> Numbers {
     Cache::with_entries(1000)
-}
-
-fn poll<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
-    future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Pends once.
-async fn pend() {
-    let mut pended = false;
-    std::future::poll_fn(|_| match std::mem::replace(&mut pended, true) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    })
-    .await;
 }
 
 /// Computes the next number, and does `work` before that ends.
@@ -52,11 +41,7 @@ fn panics<R>(work: impl FnOnce() -> R) {
     assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
 }
 
-fn quietly() -> ! {
-    resume_unwind(Box::new("expected"))
-}
-
-/// What moka's documentation has as a table.
+/// The table of moka's documentation.
 #[test]
 fn each_operation_has_its_result() {
     let cache = cache();
@@ -112,25 +97,23 @@ fn each_operation_has_its_result() {
 fn computes_of_one_key_are_one_after_the_other_and_readers_always_find_it() {
     const EACH: u64 = if cfg!(miri) { 20 } else { 500 };
     let (cache, start) = (cache(), Barrier::new(4));
-    let (inside, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let inside = AtomicBool::new(false);
     cache.insert(1, 0);
     thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                start.wait();
-                for _ in 0..EACH {
-                    next_after(&cache, 1, || {
-                        assert!(!inside.swap(true, Ordering::SeqCst));
-                        thread::yield_now();
-                        inside.store(false, Ordering::SeqCst);
-                    });
-                }
-                done.fetch_add(1, Ordering::SeqCst);
-            });
-        }
+        let compute = || {
+            start.wait();
+            for _ in 0..EACH {
+                next_after(&cache, 1, || {
+                    assert!(!inside.swap(true, Ordering::SeqCst));
+                    thread::yield_now();
+                    inside.store(false, Ordering::SeqCst);
+                });
+            }
+        };
+        let workers = [(); 3].map(|()| scope.spawn(compute));
         start.wait();
         let mut last = 0;
-        while done.load(Ordering::SeqCst) < 3 {
+        while !workers.iter().all(|worker| worker.is_finished()) {
             let now = cache
                 .get(&1)
                 .expect("the old one until the new one is there");
@@ -147,7 +130,7 @@ fn computes_of_one_key_are_one_after_the_other_and_readers_always_find_it() {
 fn a_compute_that_panics_or_is_dropped_leaves_the_entry_as_it_was() {
     let cache = cache();
     for there in [None, Some(7)] {
-        panics(|| cache.entry(&1).and_upsert_with(|_| quietly()));
+        panics(|| cache.entry(&1).and_upsert_with(|_| expected_panic()));
         assert_eq!(cache.get(&1), there);
         {
             let compute = cache
@@ -162,7 +145,11 @@ fn a_compute_that_panics_or_is_dropped_leaves_the_entry_as_it_was() {
     struct Fragile(bool);
     impl Clone for Fragile {
         fn clone(&self) -> Self {
-            if self.0 { quietly() } else { Self(false) }
+            if self.0 {
+                expected_panic()
+            } else {
+                Self(false)
+            }
         }
     }
     let weighs = Arc::new(AtomicBool::new(true));
@@ -172,7 +159,7 @@ fn a_compute_that_panics_or_is_dropped_leaves_the_entry_as_it_was() {
             if flag.load(Ordering::Relaxed) {
                 1
             } else {
-                quietly()
+                expected_panic()
             }
         })
         .build();
@@ -198,7 +185,7 @@ const REMOVE: [Change; 4] = [
     |cache| _ = cache.invalidate_entries_if(|_, _| true),
 ];
 
-/// A compute of an entry of a tenant through another tenant's view as well.
+/// Also if the compute goes through another tenant's view.
 #[test]
 fn what_was_computed_before_a_removal_is_not_kept() {
     for remove in REMOVE {
@@ -234,7 +221,7 @@ fn what_was_computed_before_a_removal_is_not_kept() {
             }
         }
     }
-    // Of others: it is kept.
+    // Invalidations of other tenants leave the value.
     let cache = cache();
     let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
     tenant.insert(1, 7);
@@ -354,11 +341,11 @@ fn a_listener_hears_what_a_compute_takes_out() {
         .and_upsert_with(|entry| 90 + entry.unwrap().into_value());
     assert_eq!((cache.get(&100), cache.weighted_bytes()), (Some(91), 100));
     heard(&[("Evicted 1", 90), ("Replaced 1", 1)]);
-    // What a limit refuses is gone, and what was there is gone with it.
+    // A refused value is dropped, and the old entry is gone too.
     cache.entry(&100).and_upsert_with(|_| 101);
     heard(&[("Refused 101", 1), ("Removed 91", 1)]);
     assert!(!cache.contains_key(&100));
-    // What is not kept was never there.
+    // The listener does not hear of a value that is not kept.
     cache.insert(1, 1);
     cache.entry(&1).and_upsert_with(|_| {
         cache.insert(1, 2);
@@ -372,19 +359,16 @@ fn a_listener_hears_what_a_compute_takes_out() {
 fn a_call_inside_of_a_compute_of_its_key_panics_or_is_not_kept() {
     let cache = cache();
     let nested = || cache.entry(&1).and_upsert_with(|_| 9);
-    // The default hook would print.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| ()));
-    panics(|| cache.entry(&1).and_upsert_with(|_| nested().into_value()));
-    panics(|| cache.get_with(&1, || nested().into_value()));
-    let mut outer = Box::pin(
-        cache
-            .entry(&1)
-            .and_upsert_with_async(|_| async { nested().into_value() }),
-    );
-    panics(|| poll(&mut outer.as_mut()));
-    drop(outer);
-    std::panic::set_hook(hook);
+    quietly(|| {
+        panics(|| cache.entry(&1).and_upsert_with(|_| nested().into_value()));
+        panics(|| cache.get_with(&1, || nested().into_value()));
+        let mut outer = Box::pin(
+            cache
+                .entry(&1)
+                .and_upsert_with_async(|_| async { nested().into_value() }),
+        );
+        panics(|| poll(&mut outer.as_mut()));
+    });
     assert_eq!(cache.get(&1), None);
     next_after(&cache, 1, || assert_eq!(cache.get_with(&1, || 5), 5));
     assert_eq!(cache.get(&1), Some(1));
@@ -582,7 +566,7 @@ fn a_peek_is_no_use_and_knows_the_time_left() {
         ),
         (None, 2)
     );
-    // Of those that were never used, the one that was seen goes as any other.
+    // A peek does not keep an entry: key 2 is evicted like the others.
     (2..11).for_each(|key| cache.insert(key, key));
     (0..100).for_each(|_| assert_eq!(cache.peek(&2).map(|found| *found), Some(2)));
     (11..100).for_each(|key| cache.insert(key, key));
@@ -591,7 +575,7 @@ fn a_peek_is_no_use_and_knows_the_time_left() {
 
 /// Keys that are unequal to themselves: nothing is found, and no thread waits for ever.
 #[test]
-fn keys_that_lie_are_computed_without_end_or_error() {
+fn computes_of_keys_that_lie_end_and_do_not_fail() {
     #[derive(Debug, Clone)]
     struct Liar(u64);
     impl Hash for Liar {
@@ -621,26 +605,10 @@ fn keys_that_lie_are_computed_without_end_or_error() {
     assert!(cache.entry_count() <= 10);
 }
 
-/// A cache whose values are weights. Its listener calls `told` once, when the first entry leaves.
-fn weighed(max: u64, told: impl Fn(&Numbers) + Send + Sync + 'static) -> Numbers {
-    let slot: Arc<OnceLock<Numbers>> = Arc::default();
-    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
-    let cache = Cache::builder()
-        .max_weight(max, |_: &u64, &weight: &u64| weight)
-        .eviction_listener(move |_, _, cause: Cause| {
-            if cause == Cause::Evicted && !done.swap(true, Ordering::Relaxed) {
-                told(own.get().unwrap());
-            }
-        })
-        .build();
-    assert!(slot.set(cache.clone()).is_ok());
-    cache
-}
-
-/// As one of the same weight.
+/// As with a value of the same weight.
 #[test]
-fn a_heavier_value_is_kept_although_its_compute_was_outdated_by_what_left_the_entry() {
-    let cache = weighed(1000, |_| ());
+fn a_heavier_value_is_kept_if_an_invalidation_has_left_its_entry() {
+    let cache = weighed(1000);
     let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
     tenant.insert(1, 7);
     for view in [&cache, &tenant] {
@@ -651,7 +619,7 @@ fn a_heavier_value_is_kept_although_its_compute_was_outdated_by_what_left_the_en
     assert_eq!(cache.weighted_bytes(), 10);
 }
 
-/// It is found meanwhile, and whatever takes entries out takes it.
+/// While it waits it is found, and removals take it.
 #[test]
 fn a_heavier_value_waits_for_room_as_any_inserted_entry() {
     let leave: fn(&Numbers) = |cache| _ = cache.invalidate_entries_if(|_, _| false);
@@ -662,7 +630,7 @@ fn a_heavier_value_waits_for_room_as_any_inserted_entry() {
             // The listener's panics are its own.
             let found: Arc<Mutex<Vec<Option<u64>>>> = Arc::default();
             let finds = Arc::clone(&found);
-            let cache = weighed(200, move |cache| {
+            let cache = with_listener(200, move |cache| {
                 let before = cache.get(&1);
                 change(&cache.tenant("tenant"));
                 *finds.lock().unwrap() = vec![before, cache.get(&1)];
@@ -687,7 +655,7 @@ fn a_heavier_value_waits_for_room_as_any_inserted_entry() {
 #[test]
 fn a_heavier_value_keeps_the_uses_of_the_entry() {
     let left = |put: fn(&Numbers, u64)| {
-        let cache = weighed(1000, |_| ());
+        let cache = weighed(1000);
         (0..900).for_each(|key| cache.insert(key, 1));
         (0..300).for_each(|n| assert!(cache.get(&(n % 100)).is_some()));
         (0..100).for_each(|key| put(&cache, key));
@@ -700,11 +668,11 @@ fn a_heavier_value_keeps_the_uses_of_the_entry() {
     assert!(inserted > 90);
 }
 
-/// Whichever view it goes through.
+/// Through every view.
 #[test]
 fn what_was_computed_from_an_evicted_entry_is_not_kept_after_its_tenants_invalidation() {
     for remove in REMOVE {
-        let cache = weighed(10, |_| ());
+        let cache = weighed(10);
         let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
         for view in [&cache, &tenant, &other] {
             for above in [&cache, &tenant] {
@@ -720,7 +688,7 @@ fn what_was_computed_from_an_evicted_entry_is_not_kept_after_its_tenants_invalid
     }
 }
 
-/// Where a second compute leads by then as well.
+/// Also if a second compute leads by then.
 #[test]
 fn a_load_that_has_waited_for_a_compute_finds_its_value() {
     let cache = cache();
@@ -781,7 +749,7 @@ fn a_compute_passes_any_number_of_ended_flights() {
     impl PartialEq for Key {
         fn eq(&self, _: &Self) -> bool {
             if PANICS.get() {
-                quietly();
+                expected_panic();
             }
             true
         }

@@ -1,41 +1,24 @@
 //! Loads: one for all callers, whatever becomes of the loader.
 
+mod helpers;
+
+use helpers::{pend, poll};
 use std::{
     convert::Infallible,
-    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc, Barrier,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
     thread,
 };
 use stillpoint_cache::Cache;
 
 fn cache() -> Cache<u32, u32> {
     Cache::with_bytes(1 << 20)
-}
-
-fn poll<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
-    future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Pends once.
-async fn pend() {
-    let mut pended = false;
-    std::future::poll_fn(|_| {
-        if std::mem::replace(&mut pended, true) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! A limit in bytes is one of the process's memory.
 #![cfg(all(target_os = "linux", not(miri)))]
 
-use std::{fs, time::Duration};
+mod helpers;
+
+use std::time::Duration;
 use stillpoint_cache::Cache;
 
 const LIMIT: u64 = 16 << 20;
 
-/// Returns the resident memory in bytes, without what allocators keep. Counted anew: `statm` adds up what
-/// processors have counted, and is late.
+/// Returns the resident memory in bytes, without what allocators keep.
 fn resident() -> f64 {
     stillpoint::global().kvfree_barrier();
     #[cfg(target_env = "gnu")]
@@ -15,11 +16,7 @@ fn resident() -> f64 {
     unsafe {
         libc::malloc_trim(0);
     }
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let mut lines = rollup.lines();
-    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    let kib: u64 = rss.trim().strip_suffix(" kB").unwrap().parse().unwrap();
-    (kib << 10) as f64
+    helpers::resident() as f64
 }
 
 /// A value of a type that does not implement `Weigh`.

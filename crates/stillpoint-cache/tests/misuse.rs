@@ -1,6 +1,12 @@
 //! What programs do that a cache must survive: stale views, calls from inside of user code, panics,
 //! limits that cannot all be kept.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use common::returns;
+use helpers::{Weighed, poll, weighed, with_listener};
 use std::{
     future::{Future, pending},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,26 +20,8 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
+use stillpoint_cache::{Cache, InsertError, ManualClock};
 use stillpoint_lru::Hierarchy;
-
-/// The value is the weight.
-type Weighed = Cache<u64, u64>;
-
-fn weighed(max: u64) -> Weighed {
-    Cache::builder()
-        .max_weight(max, |_, &weight| weight)
-        .build()
-}
-
-/// Runs `work` on a thread; fails if that hangs.
-fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
-    let (send, receive) = mpsc::channel();
-    thread::spawn(move || send.send(work()));
-    receive
-        .recv_timeout(Duration::from_secs(60))
-        .expect("it ends")
-}
 
 #[test]
 fn a_second_delete_changes_nothing() {
@@ -72,22 +60,6 @@ fn a_view_of_a_deleted_tenant_sets_no_limits_and_invalidates_nothing() {
     assert_eq!((cache.entry_count(), tenant.get(&1)), (51, Some(1)));
 }
 
-/// A cache whose listener does `work` once, which is told of the first entry that leaves.
-fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> Weighed {
-    let slot: Arc<OnceLock<Weighed>> = Arc::default();
-    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
-    let cache = Cache::builder()
-        .max_weight(max, |_: &u64, &weight: &u64| weight)
-        .eviction_listener(move |_, _, _: Cause| {
-            if !done.swap(true, Ordering::Relaxed) {
-                work(own.get().unwrap());
-            }
-        })
-        .build();
-    assert!(slot.set(cache.clone()).is_ok());
-    cache
-}
-
 #[test]
 fn invalidating_a_tenant_leaves_alone_the_one_that_got_its_childs_number() {
     let cache = with_listener(100, |cache| {
@@ -120,7 +92,7 @@ fn a_refusal_names_the_limit_that_it_met_although_its_tenant_has_gone() {
 
 #[test]
 fn user_code_that_a_load_calls_may_ask_for_its_key() {
-    let value = ends(|| {
+    let value = returns(|| {
         let slot: Arc<OnceLock<Weighed>> = Arc::default();
         let (own, asked) = (Arc::clone(&slot), AtomicBool::new(false));
         let cache = Cache::builder()
@@ -136,16 +108,12 @@ fn user_code_that_a_load_calls_may_ask_for_its_key() {
     });
     assert_eq!(value, 4);
     // A listener, which is told of the entry itself: it is refused.
-    let value = ends(|| {
+    let value = returns(|| {
         let cache = with_listener(10, |cache| {
             assert_eq!(cache.get_with(&1, || 20), 20, "refused as well");
         });
         cache.insert(2, 10);
-        let loaded = cache.get_with_async(&1, async { 10 });
-        let mut loaded = pin!(loaded);
-        loaded
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
+        poll(&mut pin!(cache.get_with_async(&1, async { 10 })))
     });
     assert_eq!(value, Poll::Ready(10));
 }
@@ -310,7 +278,7 @@ impl Clone for Key {
 #[test]
 fn a_clone_that_panics_leaves_no_load_behind() {
     for clones in 0..4 {
-        let value = ends(move || {
+        let value = returns(move || {
             let cache: Cache<Key, u64> = Cache::with_entries(1000);
             *CLONES_LEFT.lock().unwrap() = Some(clones);
             let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Key(1), || 1)));
@@ -437,11 +405,10 @@ fn destructors_in_a_future_that_is_dropped_may_ask_for_its_key() {
         }
     }
     fn drop_pending<F: Future>(future: F) {
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(pin!(future).poll(&mut context).is_pending());
+        assert!(poll(&mut pin!(future)).is_pending());
     }
     for compute in [false, true] {
-        let answer = ends(move || {
+        let answer = returns(move || {
             let (cache, answer) = (weighed(100), AtomicU64::new(0));
             let work = async || {
                 let _asks = Asks(&cache, &answer);

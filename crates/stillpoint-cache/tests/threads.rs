@@ -9,7 +9,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_cache::{Cache, Cause};
+use stillpoint_cache::{Cache, Cause, Op};
 
 const MAX: u64 = 200;
 
@@ -65,7 +65,7 @@ fn all_operations_at_a_time() {
                     random ^= random << 17;
                     let key = random % 300;
                     let view = cache.tenant(["a", "b", "c"][random as usize / 300 % 3]);
-                    match random / 900 % 12 {
+                    match random / 900 % 14 {
                         0..3 => view.insert(key, Value::new(key, there)),
                         3..6 => drop(cache.get(&key).inspect(|value| assert_eq!(value.key, key))),
                         6 => drop(cache.get_ref(&key).inspect(|value| {
@@ -77,6 +77,8 @@ fn all_operations_at_a_time() {
                         9 if round % 64 == 0 => view.invalidate_all(),
                         10 if round % 32 == 0 => view.set_max(random / 7 % 100 + 50),
                         11 if round % 128 == 0 => drop(view.delete()),
+                        12 => drop(view.entry(&key).and_upsert_with(|_| Value::new(key, there))),
+                        13 => drop(view.entry(&key).and_compute_with(|_| Op::Remove)),
                         _ => view.insert_with_ttl(
                             key,
                             Value::new(key, there),

@@ -40,6 +40,21 @@ const UNLINKED: Links<usize> = Links {
     next: None,
 };
 
+impl Arena {
+    /// Adds an entry that is in no queue. Returns its number.
+    fn add(&mut self, key: u32, weight: u64, frequency: u8) -> usize {
+        self.nodes.push(Node {
+            links: UNLINKED,
+            place: Place::None,
+            weight,
+            key,
+            frequency,
+            round: false,
+        });
+        self.nodes.len() - 1
+    }
+}
+
 impl Nodes for Arena {
     type Id = usize;
 
@@ -302,15 +317,7 @@ fn compare(capacity: u64, requests: impl IntoIterator<Item = (u32, u64, Step)>) 
             }
             continue;
         }
-        let new = arena.nodes.len();
-        arena.nodes.push(Node {
-            links: UNLINKED,
-            place: Place::None,
-            weight,
-            key,
-            frequency: 0,
-            round: false,
-        });
+        let new = arena.add(key, weight, 0);
         // To be replaced is a use, too.
         assert_eq!(model.hit(key), there.contains_key(&key));
         let mut standing = None;
@@ -424,15 +431,8 @@ fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
     let (mut policy, mut arena) = (Policy::new(), Arena::default());
     let entries = 1000;
     for key in 0..entries {
-        arena.nodes.push(Node {
-            links: UNLINKED,
-            place: Place::None,
-            weight: 1,
-            key,
-            frequency: 0,
-            round: false,
-        });
-        policy.insert(&mut arena, key as usize);
+        let id = arena.add(key, 1, 0);
+        policy.insert(&mut arena, id);
     }
     arena.hammered = true;
     for left in (0..entries as usize).rev() {
@@ -450,15 +450,8 @@ fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
 fn of_those_that_were_all_used_the_one_goes_that_was_used_least() {
     let (mut policy, mut arena) = (Policy::new(), Arena::default());
     for key in 0..200 {
-        arena.nodes.push(Node {
-            links: UNLINKED,
-            place: Place::None,
-            weight: 1,
-            key,
-            frequency: MOST,
-            round: false,
-        });
-        policy.insert(&mut arena, key as usize);
+        let id = arena.add(key, 1, MOST);
+        policy.insert(&mut arena, id);
     }
     // All but a few of the small queue go to the main one.
     while policy.main.entries() < 180 {
@@ -531,15 +524,7 @@ impl Simulated {
             self.there.remove(&self.arena.nodes[id].key);
             self.evictions += 1;
         }
-        let id = self.arena.nodes.len();
-        self.arena.nodes.push(Node {
-            links: UNLINKED,
-            place: Place::None,
-            weight: 1,
-            key,
-            frequency: 0,
-            round: false,
-        });
+        let id = self.arena.add(key, 1, 0);
         policy.insert(&mut self.arena, id);
         self.there.insert(key, id);
         false
