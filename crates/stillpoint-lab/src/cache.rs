@@ -51,7 +51,7 @@ pub fn request(cache: &mut impl CacheHandle, key: u64, value: u64) -> bool {
 
 /// A cache of strings.
 pub trait StringCache: Send + Sync + Sized + 'static {
-    /// An empty cache of so many entries, each of which weighs one.
+    /// Creates an empty cache for this many entries, each of which weighs one.
     fn with_entries(entries: usize) -> Self;
 
     /// Adds an entry, or replaces its value.

@@ -7,7 +7,7 @@
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
-//! | `read-200k`, `insert-200k`, `mixed-200k` | `ns_per_op`, `ops_per_s`, `p999_ns` | [`strings`]: keys and values are strings, on one thread |
+//! | `read-200k`, `insert-200k`, `mixed-200k` | `ns_per_op`, `ops_per_s`, `hit_ratio` (mixed), `p999_ns` (inserts) | [`strings`]: keys and values are strings, on one thread |
 //! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`lines`]: what a hit writes of cache lines that two threads share |
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
@@ -117,7 +117,7 @@ impl super::Work for Work {
     const METRICS: &'static [Metric] = metrics! {
         "ns_per_op" 1 "time of a thread for an operation";
         "ops_per_s" 0 "operations of all threads in a second";
-        "p999_ns" 0 "time of the slowest but one in a thousand of all inserts";
+        "p999_ns" 0 "99.9th percentile of the time of an insert";
         "shared_rmw_per_op" 2 "atomic read-modify-writes of shared cache lines for a hit (with --count)";
         "shared_stores_per_op" 2 "plain stores to shared cache lines for a hit (with --count)";
         "hit_ratio" 4 "hits of all requests, 0 to 1";
@@ -204,7 +204,7 @@ impl Registry for Benchmarks<Work> {
 }
 
 /// A cache that is never dropped: the process ends with its measurement.
-fn leak<C: Cache>(cache: C) -> &'static C {
+fn leak<C>(cache: C) -> &'static C {
     Box::leak(Box::new(cache))
 }
 

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_micros(200);
 pub fn measure<C: ByteCache>(work: &Work) -> Result<Sample> {
     let base = resident()?;
     let bytes = BYTES / u64::from(work.divide);
-    let cache: &C = Box::leak(Box::new(C::with_bytes(bytes)));
+    let cache: &C = super::leak(C::with_bytes(bytes));
     fill(cache, 2 * bytes);
     let held = cache.charged();
     let before = resident()?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stillpoint::global;
-use stillpoint_cache::Cache;
+use stillpoint_cache::{Cache, Entry, Op};
 
 use super::elements::{Elements, Life};
 use super::subject::{self, Subject};
@@ -147,10 +147,25 @@ impl Test {
                 self.put(session, &view, key, Some(ttl));
             }
             60..70 => self.put(session, &self.cache, key % PINNED, None),
-            70..80 => {
+            70..75 => {
                 let load = || self.value(session, key).ok_or(());
                 if let Ok(value) = view.try_get_with(&key, load) {
                     check(session, key, &value);
+                }
+            }
+            75..80 => {
+                let compute = |entry: Option<Entry<u64, Value>>| {
+                    if let Some(entry) = entry {
+                        check(session, key, entry.value());
+                    }
+                    match key % 4 {
+                        0 => Op::Remove,
+                        _ => self.value(session, key).map_or(Op::Nop, Op::Put),
+                    }
+                };
+                let result = view.entry(&key).and_compute_with(compute);
+                if let Some(entry) = result.into_entry() {
+                    check(session, key, entry.value());
                 }
             }
             80..86 => drop(self.cache.remove(&key)),
