@@ -35,10 +35,9 @@
 //! inserted, or has been removed. A bucket that was cut off just then is the thread's, and lost with it.
 
 use crate::{
-    growth::Old,
     section::Live,
     slot::{Head, Slot},
-    table::AnyBucket,
+    table::{AnyBucket, Old},
     word::{Offset, SLOTS, Word},
 };
 use std::{
@@ -106,6 +105,10 @@ impl Bucket {
     /// Replaces the word by its locked form, unless it has changed.
     #[inline]
     pub fn lock(&self, word: Word) -> Option<Locked<'_>> {
+        debug_assert!(
+            !word.is_locked(),
+            "the caller would have a lock that another thread has"
+        );
         let locked = Locked {
             home: self,
             word: word.locked(),
@@ -130,7 +133,7 @@ impl Bucket {
     /// slot. If the bucket is empty, it asks `claim` first, which refuses one of another table. Returns
     /// false if nothing was done.
     #[inline(always)]
-    pub fn add_at_once(&self, entry: Slot, tag: u8, claim: impl FnOnce() -> bool) -> bool {
+    pub fn add_at_once(&self, entry: Slot<'_>, tag: u8, claim: impl FnOnce() -> bool) -> bool {
         let word = self.word();
         // An empty word needs no search, which pays for the call.
         let slot = if word == Word::EMPTY {
@@ -172,7 +175,7 @@ impl Bucket {
         if !word.is_plain() {
             return None;
         }
-        let is_in = |slot: &usize| self.slot(*slot).entry_alone() == Some(entry);
+        let is_in = |slot: &usize| self.slot(*slot).as_entry().map(Live::pointer) == Some(entry);
         let slot = word.with_tag(tag).find(is_in)?;
         self.take_at_once(word, slot, entry)
     }
@@ -183,7 +186,7 @@ impl Bucket {
     pub fn take_at_once(&self, word: Word, slot: usize, entry: NonNull<Head>) -> Option<bool> {
         let locked = self.lock(word)?;
         // Another thread may have replaced it, which does not show in the word.
-        if self.slot(slot).entry_alone() != Some(entry) {
+        if self.slot(slot).as_entry().map(Live::pointer) != Some(entry) {
             return None;
         }
         mem::forget(locked);
@@ -194,7 +197,7 @@ impl Bucket {
     }
 
     #[inline(always)]
-    pub fn slot(&self, slot: usize) -> Slot {
+    pub fn slot(&self, slot: usize) -> Slot<'_> {
         // Acquire, pairs with `set_slot`: the entry, or the bucket of the link, is complete.
         let word = self.slots[slot].load(Ordering::Acquire);
         // SAFETY: loaded from a slot, inside a section, or under the lock.
@@ -202,7 +205,7 @@ impl Bucket {
     }
 
     #[inline(always)]
-    pub fn slot_at(&self, offset: Offset) -> Slot {
+    pub fn slot_at(&self, offset: Offset) -> Slot<'_> {
         let first = self.slots.as_ptr();
         // SAFETY: an offset is that of one of the slots.
         let slot = unsafe {
@@ -217,7 +220,7 @@ impl Bucket {
     }
 
     #[inline]
-    pub fn set_slot(&self, slot: usize, value: Slot) {
+    pub fn set_slot(&self, slot: usize, value: Slot<'_>) {
         // Release, pairs with `slot`: what it refers to is complete.
         self.slots[slot].store(value.word(), Ordering::Release);
     }
@@ -225,32 +228,24 @@ impl Bucket {
     /// The next bucket of the chain, if the last slot is a link.
     #[inline(always)]
     pub fn next(&self) -> Option<&Bucket> {
-        let link = self.slot(SLOTS - 1).as_link()?;
+        let link = self.link()?;
         // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved. The
         // caller is inside a section, or has the lock.
         Some(unsafe { link.as_ref() })
     }
 
-    /// The entry of a slot that was read here, if one is in it, and no link.
+    /// Returns the link in the last slot.
     #[inline(always)]
-    pub fn entry_alone(&self, slot: Slot) -> Option<Live<'_, Head>> {
-        // SAFETY: what a bucket of a table has is retired after it was taken out of it. The caller is
-        // inside a section, or has the lock.
-        slot.entry_alone().map(|entry| unsafe { Live::of(entry) })
+    fn link(&self) -> Option<NonNull<Self>> {
+        self.slot(SLOTS - 1).as_link()
     }
 
-    /// The entry of a slot that was read here, if one is in it. Only for a slot that is no link.
-    #[inline(always)]
-    pub fn entry(&self, slot: Slot) -> Option<Live<'_, Head>> {
-        // SAFETY: as in `entry_alone`.
-        slot.as_entry().map(|entry| unsafe { Live::of(entry) })
-    }
-
-    /// The buckets behind this one, as they were allocated.
-    fn links(&self) -> impl Iterator<Item = NonNull<Self>> {
-        iter::successors(self.slot(SLOTS - 1).as_link(), |link| {
-            // SAFETY: as in `next`.
-            unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
+    /// Returns the buckets of a chain from `first` on, as they were allocated.
+    fn links_from(first: Option<NonNull<Self>>) -> impl Iterator<Item = NonNull<Self>> {
+        iter::successors(first, |bucket| {
+            // SAFETY: a bucket of a chain, or one that has just left it. `successors` reads the next link
+            // before it returns a bucket, so the caller may free that.
+            unsafe { bucket.as_ref() }.link()
         })
     }
 
@@ -260,7 +255,7 @@ impl Bucket {
     ///
     /// The chain has moved, or has left that of another bucket. This is called once.
     pub unsafe fn unlinked(&self) -> impl Iterator<Item = OldBucket> {
-        self.links().map(OldBucket)
+        Self::links_from(self.link()).map(OldBucket)
     }
 
     /// This bucket and those behind it.
@@ -306,8 +301,7 @@ impl AnyBucket for &Bucket {
 
     unsafe fn free_behind(self) {
         if self.word().has_link() {
-            // Each is read before it is freed.
-            for link in self.links() {
+            for link in Bucket::links_from(self.link()) {
                 // SAFETY: from a box, and by the caller's promise of no other use.
                 drop(unsafe { Box::from_raw(link.as_ptr()) });
             }
@@ -322,9 +316,9 @@ pub struct Place<'t> {
     slot: usize,
 }
 
-impl Place<'_> {
+impl<'t> Place<'t> {
     #[inline]
-    pub fn get(self) -> Slot {
+    pub fn get(self) -> Slot<'t> {
         self.bucket.slot(self.slot)
     }
 
@@ -394,8 +388,7 @@ impl<'t> Locked<'t> {
         loop {
             for slot in word.with_tag(tag) {
                 let place = Place { bucket, slot };
-                let slot = place.get();
-                if !slot.is_link() && bucket.entry(slot).is_some_and(&mut is_it) {
+                if place.get().as_entry().is_some_and(&mut is_it) {
                     return Some(place);
                 }
             }
@@ -408,12 +401,12 @@ impl<'t> Locked<'t> {
     }
 
     /// All entries of the chain, with their slots and tags.
-    pub fn entries(&self) -> impl Iterator<Item = (Slot, u8, Live<'t, Head>)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Slot<'t>, u8, Live<'t, Head>)> {
         self.home.chain().flat_map(move |bucket| {
             let word = self.word(bucket);
             word.taken().filter_map(move |index| {
                 let slot = bucket.slot(index);
-                Some((slot, word.tag(index), bucket.entry(slot)?))
+                Some((slot, word.tag(index), slot.as_entry()?))
             })
         })
     }
@@ -436,7 +429,7 @@ impl<'t> Locked<'t> {
 
     /// Puts an entry into an empty place.
     #[inline]
-    pub fn fill(&mut self, place: Place<'t>, slot: Slot, tag: u8) {
+    pub fn fill(&mut self, place: Place<'t>, slot: Slot<'_>, tag: u8) {
         let word = self.word(place.bucket).with(place.slot, tag);
         self.set_word(place.bucket, word);
         place.bucket.set_slot(place.slot, slot);
@@ -444,7 +437,7 @@ impl<'t> Locked<'t> {
 
     /// Replaces an entry.
     #[inline]
-    pub fn replace(&mut self, place: Place<'t>, slot: Slot) {
+    pub fn replace(&mut self, place: Place<'t>, slot: Slot<'_>) {
         place.bucket.set_slot(place.slot, slot);
     }
 
@@ -458,11 +451,7 @@ impl<'t> Locked<'t> {
         } else {
             self.cut()
         };
-        iter::successors(left, |link| {
-            // SAFETY: the caller has it.
-            unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
-        })
-        .map(OldBucket)
+        Bucket::links_from(left).map(OldBucket)
     }
 
     /// Cuts off the buckets without entries that end the chain. They still have their links, for readers
@@ -471,7 +460,7 @@ impl<'t> Locked<'t> {
         let has_entries = |bucket: &&Bucket| !self.word(bucket).is_empty();
         let last = self.home.chain().filter(has_entries).last();
         let last = last.unwrap_or(self.home);
-        let left = last.slot(SLOTS - 1).as_link()?;
+        let left = last.link()?;
         last.set_slot(SLOTS - 1, Slot::NONE);
         self.set_word(last, self.word(last).unlinked());
         Some(left)
@@ -620,7 +609,7 @@ mod tests {
     fn a_cut_is_repaired() {
         let mut heads = heads();
         let home = filled(&mut heads[..8]);
-        let link = home.slot(SLOTS - 1).as_link().expect("it has one");
+        let link = home.link().expect("it has one");
         home.set_slot(SLOTS - 1, Slot::NONE);
         let mut locked = home.lock(home.word()).expect("no other thread");
         assert!(locked.word.has_link());

@@ -54,13 +54,13 @@ impl<'g> Chain<'g> {
             let bucket = self.bucket?;
             for slot in &mut self.slots {
                 let slot = bucket.slot(slot);
-                if slot.is_link() {
+                if let Some(entry) = slot.as_entry() {
+                    if is_it(entry) {
+                        return Some(entry);
+                    }
+                } else if slot.is_link() {
                     // The last slot became a link after the word was loaded.
                     self.linked = true;
-                } else if let Some(entry) = bucket.entry(slot)
-                    && is_it(entry)
-                {
-                    return Some(entry);
                 }
             }
             let next = if self.linked { bucket.next() } else { None };

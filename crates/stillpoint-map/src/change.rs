@@ -1,9 +1,9 @@
 //! The methods that change a `HashMap`, in a section.
 
 use crate::{
+    key_source::KeySource,
     map::PinnedHashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
-    sought::Sought,
     store::{Inserted, Occupied, no_room},
 };
 use equivalent::Equivalent;
@@ -336,7 +336,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     #[track_caller]
     fn compute_again<'g, T>(
         &'g self,
-        mut sought: impl Sought<K, Key: Hash + Equivalent<K>>,
+        mut sought: impl KeySource<K, Key: Hash + Equivalent<K>>,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
     ) -> Compute<'g, K, V, T> {
         let hash = self.hash(sought.key());

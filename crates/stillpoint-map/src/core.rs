@@ -3,7 +3,7 @@
 
 use crate::{
     bucket::{Locked, Place},
-    growth::{HasTables, Helper, Moves, Tables, World},
+    growth::{HasTables, Helper, Moves, Tables, World, is_looked_at},
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
     slab::Arena,
@@ -21,10 +21,6 @@ use stillpoint_platform::{
     barrier::fence_after_rmw,
     sync::{AtomicPtr, Ordering},
 };
-
-/// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
-/// places, a sample.
-pub const LARGE: u32 = 8;
 
 /// An entry that no map has.
 ///
@@ -173,8 +169,16 @@ impl Pinned<Core> {
 
     /// Replaces an entry by another with the same key and hash. Fails if it is not in this map, or no
     /// longer.
+    ///
+    /// # Safety
+    ///
+    /// Both have the same hash: else a walk could visit the new entry twice.
     #[inline]
-    pub fn replace<'g, E: New>(&'g self, old: Live<'_, Head>, new: E) -> Result<Live<'g, Head>, E> {
+    pub unsafe fn replace<'g, E: New>(
+        &'g self,
+        old: Live<'_, Head>,
+        new: E,
+    ) -> Result<Live<'g, Head>, E> {
         let hash = old.hash;
         let (table, mut locked) = self.table().lock(hash);
         let Some(place) = place_of(&locked, old, hash) else {
@@ -386,13 +390,6 @@ pub fn fence_change() {
     // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
     // one sees the other's change.
     fence_after_rmw();
-}
-
-/// Returns whether a change of an entry with this hash checks if a table of `bits` bits is to grow or
-/// shrink.
-#[inline]
-pub fn is_looked_at(bits: u32, hash: u64) -> bool {
-    bits < LARGE || hash & 0xf00 == 0
 }
 
 #[inline]

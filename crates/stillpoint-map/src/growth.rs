@@ -12,7 +12,6 @@
 //! back.
 
 use crate::{
-    core::LARGE,
     count::Count,
     driving::Driving,
     floor::{Floor, State},
@@ -20,11 +19,7 @@ use crate::{
     section::{Pinned, Writer},
     table::{FEWEST_BITS, Header, Kind, MOST_BITS, OldTable, Table},
 };
-use std::{
-    alloc::Layout,
-    ops::Deref,
-    ptr::{self, NonNull},
-};
+use std::{ops::Deref, ptr};
 use stillpoint_platform::sync::{AtomicPtr, Ordering};
 
 /// Number of chunks of units that the service thread moves before it turns to other callbacks: a
@@ -39,18 +34,19 @@ const SPARSE_COST: usize = 32;
 /// Small tables have this many more links before they move because of them.
 pub const FEW_LINKS: i64 = 16;
 
+/// Number of bits from which on changes look only at a sample whether the table is to grow or shrink. Its
+/// entries are counted in many places.
+const LARGE: u32 = 8;
+
+/// Returns whether a change of an entry with this hash checks if a table of `bits` bits is to grow or
+/// shrink.
+#[inline]
+pub fn is_looked_at(bits: u32, hash: u64) -> bool {
+    bits < LARGE || hash & 0xf00 == 0
+}
+
 /// From this number of bits on, a map's entries are counted in many places: in Miri's small maps, too.
 const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
-
-/// A block of the allocator that no new reader finds, and whose contents need no drop.
-///
-/// # Safety
-///
-/// The value owns such a block, and the block was allocated with the layout that [`block`](Self::block)
-/// returns.
-pub unsafe trait Old {
-    fn block(&self) -> (NonNull<u8>, Layout);
-}
 
 /// What a map's machine asks of the map's domain.
 pub trait World<S: Kind>: Copy {
@@ -405,14 +401,14 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         bucket::{Bucket, OldBucket},
-        core::{Core, New, is_looked_at},
+        core::{Core, New},
         section::Live,
         slot::{Head, spread},
         table::References,
         used,
         walk::Walk,
     };
-    use std::{cell::Cell, collections::HashSet, iter};
+    use std::{cell::Cell, collections::HashSet, iter, ptr::NonNull};
     use stillpoint_platform::mmap::page_size;
 
     /// Frees at once, as there are no readers, and counts the pages of tables.

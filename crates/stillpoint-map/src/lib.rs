@@ -70,15 +70,15 @@
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // The machine: `section` (what a section keeps, by its type), `word` (a bucket's tags), `slot` (an entry's
-// pointer), `slab` (where many entries lie), `bucket` (a chain, its readers and its lock), `table`, `memory`,
-// `used` (which parts of a table have had entries), `resize` (moving one table to another), `count`, `driving`
-// (whose turn it is to move on the service thread), `growth` (the tables of a map, when they move and who moves
-// them, for both hash maps), `core` (a map without types, and its changes), `chain` and `walk` (entries one after
-// the other). The interface: `store` (with the entries' types), `domain`, `reclaim`, `driver` and `pinned` (the
-// domain of a map, what it frees and moves later, and a map in a section of it), on them `map` with `make`,
-// `change`, `exclusive` and `traits`, `iter` and `set`; and `nodes`, for C. `tree` has the ordered map. `copy`
-// has the map of copies, from its buckets to its interface. Imports lead from the later ones to the earlier
-// ones. Models are about the machine.
+// pointer), `memory`, `slab` (where many entries lie), `used` (which parts of a table have had entries), `bucket`
+// (a chain, its readers and its lock), `table`, `resize` (moving one table to another), `count`, `driving` (whose
+// turn it is to move on the service thread), `growth` (the tables of a map, when they move and who moves them, for
+// both hash maps), `core` (a map without types, and its changes), `chain` and `walk` (entries one after the other).
+// The interface: `domain`, `driver`, `reclaim` and `pinned` (the domain of a map, what it moves and frees later,
+// and a map in a section of it), `entry`, `entries` and `store` (with the entries' types), `iter`, on them `map`
+// with `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; and `nodes`, for C. `tree` has the ordered
+// map. `copy` has the map of copies, from its buckets to its interface. Imports lead from the later ones to the
+// earlier ones, but for a few types and traits. Models are about the machine.
 
 mod backoff;
 mod bucket;
@@ -103,6 +103,8 @@ mod floor;
 mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+#[cfg(not(stillpoint_loom))]
+mod key_source;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]
@@ -129,8 +131,6 @@ mod section;
 mod set;
 mod slab;
 mod slot;
-#[cfg(not(stillpoint_loom))]
-mod sought;
 mod split;
 #[cfg(not(stillpoint_loom))]
 mod store;

@@ -113,7 +113,7 @@ impl World {
     }
 
     /// The entry of that number, in a table of so many bits.
-    fn slot(&self, index: usize, bits: u32) -> Slot {
+    fn slot(&self, index: usize, bits: u32) -> Slot<'_> {
         // SAFETY: it stays until the end of the model.
         unsafe { Slot::entry(self.entry(index), self.hash(index), bits) }
     }

@@ -306,7 +306,8 @@ impl PinnedNodes {
             let old = Live::<Head>::of(old.cast());
             (old, NewNode::of(new, old.hash))
         };
-        self.core().replace(old, new).is_ok()
+        // SAFETY: the new one has the hash of the old one.
+        unsafe { self.core().replace(old, new) }.is_ok()
     }
 
     /// Takes a node out, which is the caller's after a grace period. Returns false if it is not in the

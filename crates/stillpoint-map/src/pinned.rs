@@ -133,7 +133,8 @@ macro_rules! view {
         impl<$($param $(: $bound)?),+> $pinned<$($param),+> {
             /// # Safety
             ///
-            /// A section of the map's domain is open while the reference is used.
+            /// While the result is used, a section of the map's domain is open, or the caller is alone with the
+            /// map.
             #[inline(always)]
             pub(crate) unsafe fn of(map: &$map<$($param),+>) -> &Self {
                 // SAFETY: it is nothing but the map, by `repr(transparent)`.

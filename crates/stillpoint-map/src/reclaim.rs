@@ -2,8 +2,8 @@
 
 use crate::{
     driver::{Driven, Shared},
-    growth::{Old, World},
-    table::{Kind, OldTable},
+    growth::World,
+    table::{Kind, Old, OldTable},
 };
 use std::{
     alloc::{Layout, dealloc},

@@ -239,7 +239,7 @@ impl<'t, S: Kind> Move<'t, S> {
     }
 }
 
-impl Move<'_> {
+impl<'t> Move<'t> {
     /// The first bucket that is moved to next, or another one if there is none.
     #[inline]
     fn next_bucket(self) -> usize {
@@ -408,7 +408,7 @@ impl Move<'_> {
         let count = lower.entries().count() + above().count();
         NeedsSpares::check(&[count], spares)?;
         let merges = upper.is_some();
-        let moved = |slot: Slot, is_upper| {
+        let moved = |slot: Slot<'t>, is_upper| {
             if merges {
                 slot.shrunk(is_upper).expect("it is an entry")
             } else {
@@ -486,7 +486,7 @@ impl<'t> Filler<'t> {
         }
     }
 
-    fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
+    fn push(&mut self, slot: Slot<'_>, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
             let spare = NonNull::from(Box::leak(spares.pop().expect("they were counted")));
             // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved.

@@ -15,7 +15,10 @@
 //! entry's own hash has more.
 
 use crate::{bucket::Bucket, section::Live};
-use std::ptr::{self, NonNull};
+use std::{
+    marker::PhantomData,
+    ptr::{self, NonNull},
+};
 
 /// The beginning of each entry: all that buckets know of it.
 #[derive(Debug)]
@@ -62,20 +65,25 @@ fn bits_after(hash: u64, used: u32) -> u16 {
     ((hash << used) >> (64 - BITS)) as u16 | 1
 }
 
-/// A value of a slot. What it refers to is there as long as a table has it, and until the end of a grace period
-/// after that.
+/// A value of a slot. What it refers to stays for `'t`, as long as a table has it, and until the end of a grace
+/// period after that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot(*mut Head);
+pub struct Slot<'t>(*mut Head, PhantomData<&'t Head>);
 
-impl Slot {
-    pub const NONE: Self = Self(ptr::null_mut());
+impl<'t> Slot<'t> {
+    pub const NONE: Self = Self::of_word(ptr::null_mut());
+
+    #[inline(always)]
+    const fn of_word(word: *mut Head) -> Self {
+        Self(word, PhantomData)
+    }
 
     /// # Safety
     ///
-    /// The word was loaded from a slot, in a section that lasts, or under the lock.
+    /// The word was loaded from a slot, in a section that lasts for `'t`, or under a lock that is held for `'t`.
     #[inline(always)]
     pub unsafe fn of(word: *mut Head) -> Self {
-        Self(word)
+        Self::of_word(word)
     }
 
     /// Returns the word that a slot holds.
@@ -88,7 +96,7 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The entry stays for as long as a table has it, and until the end of a grace period after that.
+    /// The entry stays for `'t`, as long as a table has it, and until the end of a grace period after that.
     #[inline]
     pub unsafe fn entry(entry: NonNull<Head>, hash: u64, used: u32) -> Self {
         Self::with_bits(entry, bits_after(hash, used))
@@ -96,7 +104,7 @@ impl Slot {
 
     #[inline(always)]
     fn with_bits(entry: NonNull<Head>, bits: u16) -> Self {
-        Self(
+        Self::of_word(
             entry
                 .as_ptr()
                 .map_addr(|address| address << BITS | usize::from(bits)),
@@ -110,7 +118,7 @@ impl Slot {
     /// As for [`entry`](Self::entry), of the bucket.
     #[inline]
     pub unsafe fn link(bucket: NonNull<Bucket>) -> Self {
-        Self(bucket.as_ptr().map_addr(|address| address << BITS).cast())
+        Self::of_word(bucket.as_ptr().map_addr(|address| address << BITS).cast())
     }
 
     /// Whether it is the next bucket of the chain.
@@ -122,26 +130,26 @@ impl Slot {
     #[inline(always)]
     pub fn as_link(self) -> Option<NonNull<Bucket>> {
         if self.bits() == 0 {
-            self.as_entry().map(NonNull::cast)
+            self.pointer().map(NonNull::cast)
         } else {
             None
         }
     }
 
-    /// The entry, if one is in here, and no link.
+    /// Returns the entry, if one is in here, and no link.
     #[inline(always)]
-    pub fn entry_alone(self) -> Option<NonNull<Head>> {
+    pub fn as_entry(self) -> Option<Live<'t, Head>> {
         if self.bits() == 0 {
             return None;
         }
         let entry = self.0.map_addr(|address| address >> BITS);
-        // SAFETY: what has bits is an entry.
-        Some(unsafe { NonNull::new_unchecked(entry) })
+        // SAFETY: what has bits is an entry, which stays for `'t`.
+        Some(unsafe { Live::of(NonNull::new_unchecked(entry)) })
     }
 
-    /// The entry, if one is in here. Only for a slot that is no link.
+    /// Returns what the slot refers to, be it an entry or a link.
     #[inline(always)]
-    pub fn as_entry(self) -> Option<NonNull<Head>> {
+    pub fn pointer(self) -> Option<NonNull<Head>> {
         NonNull::new(self.0.map_addr(|address| address >> BITS))
     }
 
@@ -174,14 +182,14 @@ impl Slot {
     pub fn grown_by_its_bits(self) -> (bool, Self) {
         let bits = self.bits();
         let grown = |address: usize| (address & !0xffff) | usize::from(bits << 1);
-        (bits >> 15 != 0, Self(self.0.map_addr(grown)))
+        (bits >> 15 != 0, Self::of_word(self.0.map_addr(grown)))
     }
 
     /// The slot in a table of half the size, if it was in the `upper` one of the two buckets.
     pub fn shrunk(self, upper: bool) -> Option<Self> {
         let bits = self.bits();
         let bits = (bits >> 1) | (u16::from(upper) << 15) | (bits & 1);
-        Some(Self::with_bits(self.as_entry()?, bits))
+        Some(Self::with_bits(self.pointer()?, bits))
     }
 }
 
@@ -238,7 +246,7 @@ mod tests {
                     assert_eq!(bucket(used) << 1 | upper as u64, bucket(used + 1), "{used}");
                     slot = grown;
                 }
-                assert_eq!(slot.as_entry(), Some(entry));
+                assert_eq!(slot.as_entry(), Some(live));
                 assert_eq!(slot.as_link(), None);
             }
         }

@@ -59,7 +59,13 @@ mod tests {
     /// Where entries are, and with which tags.
     fn contents(bucket: &Bucket) -> Vec<(NonNull<Head>, u8)> {
         let word = bucket.word();
-        let entry = |slot| bucket.slot(slot).entry_alone().expect("it has a tag");
+        let entry = |slot| {
+            bucket
+                .slot(slot)
+                .as_entry()
+                .expect("it has a tag")
+                .pointer()
+        };
         let found = word.taken().map(|slot| (entry(slot), word.tag(slot)));
         let found: Vec<_> = found.collect();
         let is_empty = |slot: &usize| bucket.slot(*slot) == Slot::NONE;

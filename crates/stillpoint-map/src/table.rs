@@ -12,7 +12,6 @@
 use crate::{
     backoff::Backoff,
     bucket::{Bucket, Locked, OldBucket},
-    growth::Old,
     memory::Memory,
     pages::Pages,
     section::Live,
@@ -79,6 +78,16 @@ pub unsafe trait Kind: Sized {
     fn bits_for(entries: usize) -> Option<u32> {
         (FEWEST_BITS..=MOST_BITS).find(|bits| Self::capacity(*bits) >= entries)
     }
+}
+
+/// A block of the allocator that no new reader finds, and whose contents need no drop.
+///
+/// # Safety
+///
+/// The value owns such a block, and the block was allocated with the layout that [`block`](Self::block)
+/// returns.
+pub unsafe trait Old {
+    fn block(&self) -> (NonNull<u8>, Layout);
 }
 
 /// What tables ask of a bucket.
@@ -713,7 +722,7 @@ fn find_here<'t>(
     let mut slots = word.with_tag(tag(hash));
     while let Some(at) = slots.next_offset() {
         let slot = bucket.slot_at(at);
-        if let Some(entry) = bucket.entry_alone(slot) {
+        if let Some(entry) = slot.as_entry() {
             if is_it(entry) {
                 return Found::Entry(entry, at);
             }

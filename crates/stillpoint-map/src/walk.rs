@@ -134,7 +134,7 @@ impl<'g> Walk<'g> {
             let mut link = None;
             for slot in word.taken() {
                 let slot = bucket.slot(slot);
-                if let Some(entry) = bucket.entry_alone(slot) {
+                if let Some(entry) = slot.as_entry() {
                     folded = visit(folded, entry);
                 } else if slot.is_link() {
                     // The last slot became a link after the word was loaded.
@@ -166,7 +166,7 @@ fn fetch(table: Table<'_>, index: usize) {
     let near = table.at(index + NEAR);
     // All slots, as how many have an entry cannot be foretold; in place of one without, the bucket.
     for slot in 0..SLOTS {
-        let entry = near.slot(slot).as_entry();
+        let entry = near.slot(slot).pointer();
         prefetch(entry.map_or(ptr::from_ref(near).cast(), |entry| {
             entry.as_ptr().cast_const()
         }));

@@ -9,8 +9,8 @@ use super::{
     table::{InPlace, Table},
 };
 use crate::{
-    core::{fence_change, is_looked_at},
-    growth::{self, HasTables, Helper, Moves, Tables},
+    core::fence_change,
+    growth::{self, HasTables, Helper, Moves, Tables, is_looked_at},
     resize::Progress,
     section::Writer,
     word::Word,

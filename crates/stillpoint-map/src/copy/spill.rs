@@ -10,7 +10,7 @@
 //! A change behind the first node is visible before the new first node is. A fork may remove the thread in
 //! between: so a node that was found before a fork is searched for again in the child ([`Found`]).
 
-use crate::{growth::Old, section::Live, slot::fits};
+use crate::{section::Live, slot::fits, table::Old};
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
     iter,

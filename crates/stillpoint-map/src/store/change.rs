@@ -176,7 +176,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         let Some(core) = self.core() else {
             return Err(new);
         };
-        let new = core.replace(old.head(), new)?;
+        // SAFETY: the caller's promise.
+        let new = unsafe { core.replace(old.head(), new) }?;
         // SAFETY: it is of these types.
         Ok(unsafe { Found::typed(new) })
     }

@@ -55,14 +55,15 @@ unsafe fn free_slot(node: *mut u8) {
     unsafe { Arena::free(NonNull::new_unchecked(node)) };
 }
 
-/// Where nodes and keys of a domain's tree go.
+/// Where nodes and keys of a tree in `domain` go.
 struct To<'d, K, V> {
     domain: &'d Domain,
     is_weighed: bool,
     entries: PhantomData<fn(K, V)>,
 }
 
-impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
+// SAFETY: `PinnedOrdered::to` takes the domain of the tree.
+unsafe impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
     fn node(&self, node: Node) {
         let (block, layout, slot) = match node.pointer() {
             Ok(leaf) => (leaf.cast::<u8>(), Layout::new::<Leaf>(), LEAF),
@@ -114,7 +115,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
                 if !replace {
                     return Err(Occupied { old, new });
                 }
-                match self.replace(at, new) {
+                match at.replace(new) {
                     Ok(new) => {
                         return Ok(Inserted {
                             new,
@@ -125,36 +126,14 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
                 }
                 continue;
             }
-            match self.put(&at, new) {
+            match at.put(new) {
                 Ok(new) => return Ok(Inserted { new, old: None }),
                 Err(refused) => new = refused,
             }
         }
     }
 
-    /// Puts an entry in at a place without one.
-    ///
-    /// # Errors
-    ///
-    /// The entry, if the place has changed.
-    fn put(
-        &self,
-        at: &At<'_, K, V>,
-        new: NewEntry<K, V>,
-    ) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
-        let Some(tree) = self.tree() else {
-            return Err(new);
-        };
-        // SAFETY: found in this section; the entry is complete, and was sought.
-        match unsafe { tree.insert(&at.place, new.item()) } {
-            // SAFETY: it is, since this section.
-            Ok(()) => Ok(unsafe { new.publish() }),
-            Err(Refused::Full) => self.put_in_copy(new),
-            Err(_) => Err(new),
-        }
-    }
-
-    /// The same, in a leaf whose slots are used up.
+    /// Inserts as [`At::put`] does, in a leaf whose slots are used up.
     #[cold]
     fn put_in_copy(&self, new: NewEntry<K, V>) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
         let mut spares = Spares::new();
@@ -183,77 +162,14 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
     }
 
     /// Where an entry is now; `None` if it was replaced or removed.
-    pub fn locate_again<'g>(&'g self, found: Found<'g, K, V>) -> Option<At<'g, K, V>> {
+    pub fn locate_again<'g>(&'g self, found: Found<'g, K, V>) -> Option<At<'g, K, V, P>> {
         let is_it = |now: Found<'_, K, V>| now.pointer() == found.pointer();
         self.locate(found.key())
             .filter(|at| at.found().is_some_and(is_it))
     }
 
-    /// Replaces the entry of a place by one with an equal key, and returns that.
-    ///
-    /// # Errors
-    ///
-    /// The new entry, if another thread has replaced or removed the one of the place.
-    pub fn replace<'g>(
-        &'g self,
-        at: At<'g, K, V>,
-        new: NewEntry<K, V>,
-    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        let (Some(tree), Some(old)) = (self.tree(), at.found()) else {
-            return Err(new);
-        };
-        let mut now = Some(at);
-        while let Some(at) = now {
-            // SAFETY: found in a section that lasts for `'g`; the new one is complete.
-            if let Ok(stays) = unsafe { tree.replace(&at.place, new.item().entry) } {
-                // SAFETY: it is, since this section.
-                let new = unsafe { new.publish() };
-                // SAFETY: taken out just now, by this thread.
-                unsafe { self.retire(old.pointer(), stays) };
-                return Ok(new);
-            }
-            // What is beside it has changed, or itself.
-            now = self.locate_again(old);
-        }
-        Err(new)
-    }
-
-    /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
-    /// removed it.
-    pub fn remove(&self, at: At<'_, K, V>) -> bool {
-        let Some(found) = at.found() else {
-            return false;
-        };
-        let mut now = Some(at);
-        while let Some(at) = now {
-            if self.try_remove(&at) {
-                return true;
-            }
-            // What is beside it has changed, or itself.
-            now = self.locate_again(found);
-        }
-        false
-    }
-
-    /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
-    pub fn try_remove(&self, at: &At<'_, K, V>) -> bool {
-        let (Some(tree), Some(found)) = (self.tree(), at.found()) else {
-            return false;
-        };
-        // SAFETY: found in this section.
-        let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
-            return false;
-        };
-        // Before user code, which may panic.
-        // SAFETY: taken out just now, by this thread.
-        unsafe { self.retire(found.pointer(), stays) };
-        if self.is_merge_due(&at.place) {
-            self.merge_near(found.key());
-        }
-        true
-    }
-
-    /// Returns whether [`merge_near`](Self::merge_near) is to follow a removal of the entry of a place.
+    /// Returns whether nodes may be merged ([`merge_near`](Self::merge_near)) once the entry of `place` is
+    /// removed.
     pub(super) fn is_merge_due(&self, place: &Place<'_>) -> bool {
         place.order.len() <= FEW + 1 && self.tree().is_some_and(|tree| !tree.is_root(place.leaf))
     }
@@ -300,6 +216,89 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
             // the drop has left.
             unsafe { Entry::drop_at_once(entry) };
         }
+    }
+}
+
+impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> {
+    /// Puts an entry in at a place without one.
+    ///
+    /// # Errors
+    ///
+    /// The entry, if the place has changed.
+    fn put(&self, new: NewEntry<K, V>) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        let Some(tree) = self.map.tree() else {
+            return Err(new);
+        };
+        // SAFETY: found in this section; the entry is complete, and was sought.
+        match unsafe { tree.insert(&self.place, new.item()) } {
+            // SAFETY: it is, since this section.
+            Ok(()) => Ok(unsafe { new.publish() }),
+            Err(Refused::Full) => self.map.put_in_copy(new),
+            Err(_) => Err(new),
+        }
+    }
+
+    /// Replaces the entry of a place by one with an equal key, and returns that.
+    ///
+    /// # Errors
+    ///
+    /// The new entry, if another thread has replaced or removed the one of the place.
+    pub fn replace(self, new: NewEntry<K, V>) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        let map = self.map;
+        let (Some(tree), Some(old)) = (map.tree(), self.found()) else {
+            return Err(new);
+        };
+        let mut now = Some(self);
+        while let Some(at) = now {
+            // SAFETY: found in a section that lasts for `'g`; the new one is complete.
+            if let Ok(stays) = unsafe { tree.replace(&at.place, new.item().entry) } {
+                // SAFETY: it is, since this section.
+                let new = unsafe { new.publish() };
+                // SAFETY: taken out just now, by this thread.
+                unsafe { map.retire(old.pointer(), stays) };
+                return Ok(new);
+            }
+            // What is beside it has changed, or itself.
+            now = map.locate_again(old);
+        }
+        Err(new)
+    }
+
+    /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
+    /// removed it.
+    pub fn remove(self) -> bool {
+        let map = self.map;
+        let Some(found) = self.found() else {
+            return false;
+        };
+        let mut now = Some(self);
+        while let Some(at) = now {
+            if at.try_remove() {
+                return true;
+            }
+            // What is beside it has changed, or itself.
+            now = map.locate_again(found);
+        }
+        false
+    }
+
+    /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
+    pub fn try_remove(&self) -> bool {
+        let map = self.map;
+        let (Some(tree), Some(found)) = (map.tree(), self.found()) else {
+            return false;
+        };
+        // SAFETY: found in this section.
+        let Ok(stays) = (unsafe { tree.remove(&self.place) }) else {
+            return false;
+        };
+        // Before user code, which may panic.
+        // SAFETY: taken out just now, by this thread.
+        unsafe { map.retire(found.pointer(), stays) };
+        if map.is_merge_due(&self.place) {
+            map.merge_near(found.key());
+        }
+        true
     }
 }
 

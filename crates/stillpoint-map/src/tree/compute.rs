@@ -2,8 +2,8 @@
 
 use super::map::PinnedBTreeMap;
 use crate::{
+    key_source::KeySource,
     outcome::{Compute, Operation},
-    sought::Sought,
 };
 use std::{borrow::Borrow, convert::Infallible};
 
@@ -30,7 +30,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
             let at = self.store().locate(key)?;
             let (key, value) = at.found()?.pair();
             let new = self.store().new_entry(key.clone(), update(value));
-            if let Ok(new) = self.store().replace(at, new) {
+            if let Ok(new) = at.replace(new) {
                 return Some(new.value());
             }
         }
@@ -136,7 +136,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
     ) -> Compute<'g, K, V, T>
     where
-        N: Sought<K, Key: Ord>,
+        N: KeySource<K, Key: Ord>,
         K: Borrow<N::Key>,
     {
         let mut not_inserted = None;
@@ -147,7 +147,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
             match (compute(pair, not_inserted.take()), at, found) {
                 (Operation::Abort(with), ..) => return Compute::Aborted(with),
                 (Operation::Remove, Some(at), Some(found)) => {
-                    if self.store().remove(at) {
+                    if at.remove() {
                         let (key, value) = found.pair();
                         return Compute::Removed(key, value);
                     }
@@ -157,7 +157,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                 ),
                 (Operation::Insert(value), Some(at), Some(old)) => {
                     let new = self.store().new_entry(sought.own(), value);
-                    match self.store().replace(at, new) {
+                    match at.replace(new) {
                         Ok(new) => {
                             return Compute::Updated {
                                 old: old.pair(),

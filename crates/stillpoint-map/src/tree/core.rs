@@ -2,12 +2,12 @@
 
 use super::{
     gate::Gate,
-    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node, Shared},
+    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node},
     order::SLOTS,
     search::{Path, Place, Sought},
     spare::Arenas,
 };
-use crate::{count::Count, slab::Arena};
+use crate::{count::Count, section::Live, slab::Arena};
 use std::{
     alloc::Layout,
     cmp::Ordering as Is,
@@ -19,7 +19,11 @@ use stillpoint_platform::{
 };
 
 /// Where what is no longer used goes until readers have left.
-pub trait Reclaim {
+///
+/// # Safety
+///
+/// It frees after a grace period of the tree's domain.
+pub unsafe trait Reclaim {
     /// Frees a node after a grace period.
     fn node(&self, node: Node);
     /// Frees the rest of an entry, which was taken out before, and whose key is no fence any more.
@@ -125,7 +129,7 @@ impl Tree {
     #[inline(always)]
     fn place<'t, F: FnMut(Fence) -> Is>(
         sought: &mut Sought<F>,
-        leaf: Shared<'t, Leaf>,
+        leaf: Live<'t, Leaf>,
         generation: u64,
     ) -> Place<'t> {
         let order = leaf.order();
@@ -140,7 +144,7 @@ impl Tree {
     }
 
     /// Whether a leaf is all of the tree.
-    pub fn is_root(&self, leaf: Shared<'_, Leaf>) -> bool {
+    pub fn is_root(&self, leaf: Live<'_, Leaf>) -> bool {
         self.root() == Node::leaf(leaf.pointer())
     }
 
@@ -261,7 +265,7 @@ impl Tree {
     ///
     /// No other thread uses the tree; nor does the caller any more, but for its entries.
     pub unsafe fn free_nodes(&self, mut old_fence: impl FnMut(NonNull<Head>)) {
-        let mut path: [Option<(Shared<'_, Inner>, usize)>; super::search::DEPTH + 1] =
+        let mut path: [Option<(Live<'_, Inner>, usize)>; super::search::DEPTH + 1] =
             Default::default();
         let mut depth = 0;
         let mut node = self.root();

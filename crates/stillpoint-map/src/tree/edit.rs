@@ -187,7 +187,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
             if !condition(key, value) {
                 return Err((key, value));
             }
-            if self.store().remove(at) {
+            if at.remove() {
                 return Ok(Some((key, value)));
             }
         }
@@ -224,7 +224,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
             let at = self.store().outermost(is_last)?;
             let found = at.found()?;
             // Not if an entry has come before it, or others have gone.
-            if self.store().try_remove(&at) {
+            if at.try_remove() {
                 return Some(found.pair());
             }
         }
@@ -250,7 +250,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                 continue;
             }
             if let Some(at) = self.store().locate_again(found) {
-                self.store().remove(at);
+                at.remove();
             }
         }
     }

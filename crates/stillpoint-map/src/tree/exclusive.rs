@@ -180,8 +180,8 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
 }
 
 impl Tree {
-    /// Takes the entry of a place out, whose key is no fence then. Returns whether nodes were freed: those of
-    /// the path, or its leaf.
+    /// Takes out the entry of a place. If its key was a fence, another one replaces it. Returns whether nodes
+    /// were freed: the leaf, or also nodes of the path.
     ///
     /// # Safety
     ///
@@ -221,7 +221,7 @@ impl Tree {
         unsafe { (*step.node.pointer().as_ptr()).set_fence(step.at - 1, fence) };
     }
 
-    /// Frees an empty leaf, and nodes above that have no other, and takes its fence away, which is that
+    /// Frees an empty leaf, and the nodes above that have no other child. Removes the leaf's fence, which stands
     /// before the child of the path's node at level `turn`.
     ///
     /// # Safety
@@ -258,8 +258,7 @@ impl<K, V> BTreeMap<K, V> {
     ///
     /// Nothing that was found by the result is used once an entry has been removed.
     unsafe fn alone(&mut self) -> &PinnedOrdered<K, V, Sound> {
-        // SAFETY: the map is borrowed mutably for as long as the result. So nothing that a section would keep
-        // is retired meanwhile, but by the caller.
+        // SAFETY: the caller is alone with the map, which is borrowed mutably for as long as the result.
         unsafe { PinnedOrdered::of(&self.store) }
     }
 

@@ -11,11 +11,9 @@ use super::{
     order::{Order, SLOTS},
     search::Hints,
 };
-use crate::{memory::prefetch, slab::Arena};
+use crate::{memory::prefetch, section::Live, slab::Arena};
 use std::{
     alloc::Layout,
-    marker::PhantomData,
-    ops::Deref,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -274,8 +272,8 @@ impl Inner {
         (self.hints[at], self.entries[at]) = (fence.hint, fence.entry);
     }
 
-    /// Takes a child out that has a neighbour, and the fence before it, or behind it if it is the first.
-    /// Returns the fence. For a caller that is alone with the tree.
+    /// Removes a child, which is not the only one, with the fence before it (of the first child: the fence
+    /// behind it). Returns the fence. For a caller that is alone with the tree.
     pub fn take_child(&mut self, at: usize) -> Fence {
         let (taken, len) = (at.saturating_sub(1), self.len);
         let fence = self.fence(taken);
@@ -308,61 +306,11 @@ pub fn prefetch_all<T>(what: &T) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node(pub *mut ());
 
-/// A pointer to a node that was found, or to the tree, which stays for as long as `'t`, or until an exclusive
-/// borrower frees it. Not a reference: memory must be freed through the pointer it was allocated with.
-#[derive(Debug)]
-pub struct Shared<'t, T> {
-    pointer: NonNull<T>,
-    lasts: PhantomData<&'t T>,
-}
-
-impl<T> Clone for Shared<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Shared<'_, T> {}
-
-impl<'t, T> Shared<'t, T> {
-    /// # Safety
-    ///
-    /// It is there for as long as `'t`, and is changed by atomics alone; but an exclusive borrower of the map may
-    /// change and free it, and does not use the result after that.
-    #[inline(always)]
-    pub unsafe fn of(pointer: NonNull<T>) -> Self {
-        Self {
-            pointer,
-            lasts: PhantomData,
-        }
-    }
-
-    /// As it was allocated.
-    pub fn pointer(self) -> NonNull<T> {
-        self.pointer
-    }
-
-    #[inline(always)]
-    pub fn get(self) -> &'t T {
-        // SAFETY: that of `of`.
-        unsafe { self.pointer.as_ref() }
-    }
-}
-
-impl<T> Deref for Shared<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        self.get()
-    }
-}
-
 /// What a node is.
 #[derive(Debug)]
 pub enum Kind<'t> {
-    Leaf(Shared<'t, Leaf>),
-    Inner(Shared<'t, Inner>),
+    Leaf(Live<'t, Leaf>),
+    Inner(Live<'t, Inner>),
 }
 
 const LEAF: usize = 1;
@@ -403,8 +351,8 @@ impl Node {
         // SAFETY: the caller's promise: a node that was found is freed after the section.
         unsafe {
             match self.pointer() {
-                Ok(leaf) => Kind::Leaf(Shared::of(leaf)),
-                Err(inner) => Kind::Inner(Shared::of(inner)),
+                Ok(leaf) => Kind::Leaf(Live::of(leaf)),
+                Err(inner) => Kind::Inner(Live::of(inner)),
             }
         }
     }

@@ -3,9 +3,10 @@
 use super::{
     core::Tree,
     entry::{Entry, Found},
-    node::{Head, Item, Shared},
+    node::{Head, Item},
     walk::Walk,
 };
+use crate::section::Live;
 use std::{
     any::Any,
     iter,
@@ -37,7 +38,7 @@ impl<K, V> OwnedEntries<K, V> {
         Self {
             tree,
             // SAFETY: the tree is there until this ends, and no other thread has it.
-            walk: unsafe { Walk::of(tree.map(|tree| Shared::of(tree))) },
+            walk: unsafe { Walk::of(tree.map(|tree| Live::of(tree))) },
             entries: PhantomData,
         }
     }

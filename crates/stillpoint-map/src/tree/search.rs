@@ -1,9 +1,10 @@
 //! The way from the root to a key.
 
 use super::{
-    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared, prefetch_all},
+    node::{Fence, Head, Inner, Kind, Leaf, Node, prefetch_all},
     order::Order,
 };
+use crate::section::Live;
 use std::{cmp::Ordering as Is, ptr::NonNull};
 
 /// What hints tell of a key.
@@ -90,7 +91,7 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     ///
     /// `root` was found in a section of the tree's domain that lasts for `'t`.
     #[inline(always)]
-    pub unsafe fn descend<'t>(&mut self, root: Node) -> Shared<'t, Leaf> {
+    pub unsafe fn descend<'t>(&mut self, root: Node) -> Live<'t, Leaf> {
         let mut node = root;
         loop {
             // SAFETY: the caller's promise; children are found in the same section.
@@ -112,7 +113,7 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> Shared<'t, Leaf> {
+    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> Live<'t, Leaf> {
         let mut node = root;
         loop {
             // SAFETY: as there.
@@ -152,7 +153,7 @@ pub const DEPTH: usize = 16;
 /// A step: an inner node, and the number of the child that was gone to.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'t> {
-    pub node: Shared<'t, Inner>,
+    pub node: Live<'t, Inner>,
     pub at: usize,
 }
 
@@ -171,7 +172,7 @@ impl<'t> Path<'t> {
         }
     }
 
-    fn push(&mut self, node: Shared<'t, Inner>, at: usize) {
+    fn push(&mut self, node: Live<'t, Inner>, at: usize) {
         self.steps[self.len] = Some(Step { node, at });
         self.len += 1;
     }
@@ -196,7 +197,7 @@ impl<'t> Path<'t> {
     /// # Safety
     ///
     /// It was made in a section that lasts for `'t`.
-    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<Shared<'t, Leaf>> {
+    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<Live<'t, Leaf>> {
         while self.len > 0 {
             let Step { node, at } = self.step(self.len - 1);
             let next = if is_behind {
@@ -220,7 +221,7 @@ impl<'t> Path<'t> {
     /// # Safety
     ///
     /// As for `beside`, of the node.
-    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> Shared<'t, Leaf> {
+    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> Live<'t, Leaf> {
         loop {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
@@ -241,7 +242,7 @@ impl<'t> Path<'t> {
     ///
     /// As for `beside`, of both.
     #[cfg(feature = "rayon")]
-    pub unsafe fn halfway_to(&self, other: &Self) -> Option<(Self, Shared<'t, Leaf>)> {
+    pub unsafe fn halfway_to(&self, other: &Self) -> Option<(Self, Live<'t, Leaf>)> {
         /// So few leaves are not worth a thread.
         const FEW: usize = 8;
         for level in 0..self.len.min(other.len) {
@@ -292,7 +293,7 @@ impl<'t> Path<'t> {
 /// Where an entry is, or would be: what a change needs that replaces no node.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'t> {
-    pub leaf: Shared<'t, Leaf>,
+    pub leaf: Live<'t, Leaf>,
     pub order: Order,
     pub at: usize,
     /// The entry, if it is there.

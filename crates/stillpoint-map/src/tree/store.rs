@@ -6,7 +6,7 @@ use super::{
     cursor::Cursor,
     entry::{Entry, Found},
     hint,
-    node::{Fence, Shared},
+    node::Fence,
     owned::OwnedEntries,
     search::{Hints, Path, Place, Sought},
     walk::Walk,
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     domain::Home,
     pinned::view,
+    section::Live,
     store::{Policy, Sound},
 };
 use std::{
@@ -48,22 +49,19 @@ unsafe impl<K: Send, V: Send, P: Policy> Send for Ordered<K, V, P> {}
 // SAFETY: through a reference, threads get references to keys and values, and move them in and out.
 unsafe impl<K: Send + Sync, V: Send + Sync, P: Policy> Sync for Ordered<K, V, P> {}
 
-/// Where an entry of these types is, or would be.
+/// Where an entry of a map is, or would be.
 #[derive(Debug)]
-pub struct At<'g, K, V> {
+pub struct At<'g, K, V, P: Policy> {
+    pub(super) map: &'g PinnedOrdered<K, V, P>,
     pub(super) place: Place<'g>,
-    entry: PhantomData<&'g Entry<K, V>>,
 }
 
-impl<'g, K, V> At<'g, K, V> {
+impl<'g, K, V, P: Policy> At<'g, K, V, P> {
     /// # Safety
     ///
-    /// It was found in a section that lasts for `'g`, among entries of these types.
-    pub(super) unsafe fn of(place: Place<'g>) -> Self {
-        Self {
-            place,
-            entry: PhantomData,
-        }
+    /// The place was found in this map, in a section that lasts for `'g`.
+    unsafe fn of(map: &'g PinnedOrdered<K, V, P>, place: Place<'g>) -> Self {
+        Self { map, place }
     }
 
     /// The entry, if there is one.
@@ -119,16 +117,16 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     }
 
     #[inline(always)]
-    fn shared(&self) -> Option<Shared<'_, Tree>> {
+    fn shared(&self) -> Option<Live<'_, Tree>> {
         // Acquire, pairs with `make_tree`: it is complete.
         let tree = NonNull::new(self.tree.load(Ordering::Acquire));
         // SAFETY: of a box that this owns.
-        tree.map(|tree| unsafe { Shared::of(tree) })
+        tree.map(|tree| unsafe { Live::of(tree) })
     }
 
     #[inline(always)]
     pub(super) fn tree(&self) -> Option<&Tree> {
-        self.shared().map(Shared::get)
+        self.shared().map(Live::get)
     }
 
     #[cold]
@@ -169,11 +167,11 @@ impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
     }
 
     /// The place of the first entry, or of the last one.
-    pub fn outermost(&self, is_last: bool) -> Option<At<'_, K, V>> {
+    pub fn outermost(&self, is_last: bool) -> Option<At<'_, K, V, P>> {
         // SAFETY: inside a section of the map's domain for as long as this is borrowed.
         let place = unsafe { self.tree()?.outermost(is_last, &mut Path::new()) }?;
         // SAFETY: the same.
-        Some(unsafe { At::of(place) })
+        Some(unsafe { At::of(self, place) })
     }
 }
 
@@ -221,13 +219,15 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
     }
 
     /// Where the entry of a key is, or would be; `None` if there has never been an entry.
-    pub fn locate<Q>(&self, key: &Q) -> Option<At<'_, K, V>>
+    pub fn locate<Q>(&self, key: &Q) -> Option<At<'_, K, V, P>>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
         // SAFETY: as in `find`.
-        unsafe { Some(At::of(self.tree()?.locate(&mut sought::<K, V, Q>(key)))) }
+        let place = unsafe { self.tree()?.locate(&mut sought::<K, V, Q>(key)) };
+        // SAFETY: the same.
+        Some(unsafe { At::of(self, place) })
     }
 
     /// The same, and the way there.

@@ -4,8 +4,9 @@
 
 use super::{
     map::BTreeMap,
-    node::{Kind, Leaf, Node, Shared},
+    node::{Kind, Leaf, Node},
 };
+use crate::section::Live;
 use std::{sync::mpsc, thread, time::Duration};
 
 /// Nodes of a map.
@@ -137,7 +138,7 @@ fn nodes_of_a_large_map_lie_in_slabs() {
 }
 
 /// The first leaf; in a section.
-fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Shared<'_, Leaf> {
+fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Live<'_, Leaf> {
     let mut node = map.store.tree().expect("there are entries").root();
     loop {
         // SAFETY: found from the root, in the caller's section.

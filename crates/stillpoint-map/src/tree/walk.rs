@@ -6,17 +6,17 @@
 
 use super::{
     core::Tree,
-    node::{Item, Leaf, Shared, prefetch_all},
+    node::{Item, Leaf, prefetch_all},
     order::Order,
     search::{Path, Place},
 };
-use crate::memory::prefetch;
+use crate::{memory::prefetch, section::Live};
 
 /// One end of a walk.
 #[derive(Clone, Debug)]
 struct End<'g> {
     path: Path<'g>,
-    leaf: Shared<'g, Leaf>,
+    leaf: Live<'g, Leaf>,
     order: Order,
     /// How many entries of the leaf are before it.
     at: usize,
@@ -29,7 +29,7 @@ struct End<'g> {
 /// frees the tree.
 #[derive(Clone, Debug)]
 pub struct Walk<'g> {
-    tree: Option<Shared<'g, Tree>>,
+    tree: Option<Live<'g, Tree>>,
     front: Option<End<'g>>,
     back: Option<End<'g>>,
 }
@@ -45,7 +45,7 @@ impl<'g> Walk<'g> {
     /// # Safety
     ///
     /// Inside a section of the tree's domain that lasts for `'g`, or alone with it for so long.
-    pub unsafe fn of(tree: Option<Shared<'g, Tree>>) -> Self {
+    pub unsafe fn of(tree: Option<Live<'g, Tree>>) -> Self {
         Self {
             tree,
             front: None,
@@ -182,7 +182,7 @@ impl<'g> End<'g> {
         }
     }
 
-    fn outermost(tree: Shared<'g, Tree>, is_last: bool) -> Self {
+    fn outermost(tree: Live<'g, Tree>, is_last: bool) -> Self {
         let root = tree.root();
         let mut path = Path::new();
         // SAFETY: that of `Walk::of`.

@@ -12,11 +12,12 @@ use super::{
     change::Refused,
     core::{Reclaim, Tree},
     merge::FEW,
-    node::{Fence, Head, Item, Kind, Leaf, Node, Shared, room},
+    node::{Fence, Head, Item, Kind, Leaf, Node, room},
     search::{Hints, Path, Place, Sought},
     spare::{Arenas, Spares},
     walk::Walk,
 };
+use crate::section::Live;
 use std::{
     cmp::Ordering as Is,
     collections::HashSet,
@@ -108,7 +109,8 @@ unsafe impl Send for World {}
 // SAFETY: the same.
 unsafe impl Sync for World {}
 
-impl Reclaim for World {
+// SAFETY: the model frees at its end. What it overwrites before is what it checks.
+unsafe impl Reclaim for World {
     fn node(&self, node: Node) {
         self.graves.lock().unwrap().push(node);
         if !(self.free)() {
@@ -309,7 +311,7 @@ impl World {
     /// The keys that a walk visits.
     fn keys(&self, is_backwards: bool) -> Vec<u32> {
         // SAFETY: the model keeps nodes.
-        let mut walk = unsafe { Walk::of(Some(Shared::of(NonNull::from(&self.tree)))) };
+        let mut walk = unsafe { Walk::of(Some(Live::of(NonNull::from(&self.tree)))) };
         let next = || {
             let item = if is_backwards {
                 walk.next_back()

@@ -1,7 +1,7 @@
 //! The key of a lookup that may become the key of a new entry.
 
 /// A key that is sought, by value or by reference.
-pub trait Sought<K> {
+pub trait KeySource<K> {
     type Key: ?Sized;
 
     fn key(&self) -> &Self::Key;
@@ -14,7 +14,7 @@ pub trait Sought<K> {
 }
 
 /// By value. An entry has the key, or this.
-impl<K> Sought<K> for Option<K> {
+impl<K> KeySource<K> for Option<K> {
     type Key = K;
 
     fn key(&self) -> &K {
@@ -31,7 +31,7 @@ impl<K> Sought<K> for Option<K> {
 }
 
 /// By reference: a key is made for each entry.
-impl<K, Q: ToOwned<Owned = K> + ?Sized> Sought<K> for &Q {
+impl<K, Q: ToOwned<Owned = K> + ?Sized> KeySource<K> for &Q {
     type Key = Q;
 
     fn key(&self) -> &Q {
