@@ -210,8 +210,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
     /// if there is no such key. Otherwise as [`insert`](Self::insert).
     ///
-    /// The new entry has a clone of the key. `update` is called again if another thread has changed the entry
-    /// meanwhile.
+    /// The new entry has a clone of the key. For keys that are not `Clone` there is
+    /// [`update_or_insert`](Self::update_or_insert). `update` is called again if another thread has changed the
+    /// entry meanwhile.
     ///
     /// ```
     /// let map = stillpoint_map::HashMap::from([("a", 1)]);

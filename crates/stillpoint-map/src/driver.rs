@@ -81,9 +81,9 @@ impl<C: Driven> Shared<C> {
 }
 
 impl Shared {
-    /// Makes one of the domain (`None`: the global one), with a table for `entries` entries, which is
-    /// the smallest that it will have if it `stays`. The caller owns it, as an `Arc` does, until
-    /// [`end`](Self::end). `None` without memory.
+    /// Creates one in `domain` (`None`: the global one) whose table has room for `entries`. If `stays`, it
+    /// never shrinks below that. The caller owns it, as an `Arc` does, until [`end`](Self::end). Returns
+    /// `None` without memory.
     pub fn try_new(domain: Option<Kept>, entries: usize, stays: bool) -> Option<NonNull<Self>> {
         let made = Self::of(|| Core::new(entries, stays), domain)?;
         NonNull::new(Arc::into_raw(made).cast_mut())

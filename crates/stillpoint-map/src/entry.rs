@@ -174,12 +174,12 @@ impl<K, V> NewEntry<K, V> {
     pub fn into_entry(self) -> Entry<K, V> {
         let entry = self.0;
         std::mem::forget(self);
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `new` or `in_slot`, and no map has it.
         unsafe { Entry::take(entry) }
     }
 }
 
-// SAFETY: made by `new`, and retired by the map's store.
+// SAFETY: made by `new` or `in_slot`, and retired by the map's store.
 unsafe impl<K, V> New for NewEntry<K, V> {
     #[inline]
     fn head(&self) -> NonNull<Head> {
@@ -191,14 +191,14 @@ impl<K, V> Deref for NewEntry<K, V> {
     type Target = Entry<K, V>;
 
     fn deref(&self) -> &Entry<K, V> {
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `new` or `in_slot`, and no map has it.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<K, V> Drop for NewEntry<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `new` or `in_slot`, and no map has it.
         drop(unsafe { Entry::take(self.0) });
     }
 }
@@ -221,8 +221,7 @@ impl<'g, K, V> Found<'g, K, V> {
     /// # Safety
     ///
     /// It is that of an [`Entry`] of these types, made by [`NewEntry`], and was found in a section of
-    /// its map's domain that lasts for `'g`: before the end of that it is not freed. If types and
-    /// lifetime do not fit, safe code that has the result reads what is not there.
+    /// its map's domain that lasts for `'g`: before the end of that it is not freed.
     #[inline]
     pub unsafe fn of(head: NonNull<Head>) -> Self {
         // SAFETY: the caller's promise.

@@ -30,7 +30,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// The number of entries that are looked up in one section, or a few more.
+/// Number of entries that one section looks up, at least.
 const TOGETHER: usize = 64;
 
 /// An entry of a map that is borrowed mutably for `'m`. At most one exists per entry.

@@ -1,15 +1,15 @@
 //! When a map's table moves to another one, and who moves it.
 //!
-//! A table grows to twice its size when there are more than four entries for each of its buckets of
-//! seven ([`Kind::LOAD`]). It shrinks to half when there is less than one. That is looked at where it
-//! shows: when an insert finds its bucket full, and when a removal leaves one empty. A table to whose
-//! chains inserts and removals have added many buckets moves to another one of its size, without them.
+//! A table grows to twice its size when it has more than [`Kind::LOAD`] entries for each of its buckets of
+//! seven. It shrinks to half when it has fewer entries than buckets. An insert that finds its bucket full,
+//! and a removal that leaves one empty, look at that. A table to whose chains inserts and removals have
+//! added many buckets moves to another one of its size, without them.
 //! A table that was reserved comes in one move, whatever its size; if tables move already, after them.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]), unless there is no memory yet
 //! for the new ones ([`crate::pages`]). The domain's service thread does so, too, in slices, one after
-//! each grace period: so a map that is not touched any more also ends its move, and gives its old table
-//! back.
+//! each grace period, unless keys are hashed for it ([`Moves::can_drive`]). So a map that is not touched
+//! any more also ends its move, and gives its old table back.
 
 use crate::{
     count::Count,
@@ -82,7 +82,7 @@ pub trait Moves<W>: HasTables {
     where
         Self: Sized;
 
-    /// Is called when a table was retired.
+    /// Notes that a table was retired.
     fn note_retired(&self);
 }
 

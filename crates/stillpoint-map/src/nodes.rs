@@ -85,8 +85,8 @@ unsafe impl New for NewNode {
 }
 
 impl Nodes {
-    /// Makes one of the domain (`None`: the global one), with a table for `nodes` nodes, which is
-    /// the smallest that it will have if it `stays`.
+    /// Creates one in `domain` (`None`: the global one) whose table has room for `nodes`. If `stays`, it
+    /// never shrinks below that.
     ///
     /// # Errors
     ///

@@ -60,9 +60,9 @@ fn free_table_later<S: Kind + 'static>(domain: &Domain, old: OldTable<S>) {
     });
 }
 
-/// What a domain reclaims for its own service thread, which must not run user code in a slice, as a retire
-/// may: a destructor may drop the map, which waits for the slice. One callback frees all that a slice has
-/// left.
+/// The world of a map that the service thread moves. A slice must not run user code: a destructor may drop the
+/// map, which waits for the slice. A retire may run some, so this collects what a slice leaves, and frees it by
+/// one callback.
 pub struct Later<'d> {
     pub domain: &'d Domain,
     blocks: RefCell<Vec<Block>>,

@@ -12,9 +12,9 @@
 //! before.
 //!
 //! `taken` and `done` count the units of a pass over the table. Some may be left out, in a
-//! [`crate::CopyMap`]: other threads changed the entries too often, or user code panicked. Then there is another pass. In the child of a fork the units that
-//! vanished threads had taken are taken again, by counting from 0: units that have moved are done
-//! at once.
+//! [`crate::CopyMap`]: other threads changed the entries too often, or user code panicked. Then there is
+//! another pass. In the child of a fork the units that vanished threads had taken are taken again, by
+//! counting from 0: units that have moved are done at once.
 //!
 //! A move goes only to those stretches of a large table that have been used ([`crate::used`]), and passes the
 //! others, on both sides, without a write to a bucket. So it takes memory and time for the entries, not for

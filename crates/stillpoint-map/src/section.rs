@@ -90,9 +90,9 @@ impl<C, W> Deref for Writer<'_, C, W> {
     }
 }
 
-/// A pointer to what stays for as long as `'g`, or until an exclusive borrower frees it, who does not use this
-/// any more then. Only atomics change it. Not a reference: memory must be freed through the pointer it was
-/// allocated with.
+/// A pointer to memory that stays until `'g` ends, or until an exclusive borrower of the map frees it. That
+/// borrower does not use the pointer afterwards. Only atomics in it change. Not a reference: memory must be
+/// freed through the pointer it was allocated with.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Live<'g, T> {

@@ -134,8 +134,8 @@ impl<K, V, P: Policy> Store<K, V, P> {
         Some(unsafe { &self.shared()?.as_ref().core })
     }
 
-    /// The core, with a table for `entries` if there was none, which is the smallest if it `stays`.
-    /// `None` without memory.
+    /// Returns the core. If there was none, creates one with room for `entries`. If `stays`, it never shrinks
+    /// below that. Returns `None` without memory.
     #[inline]
     fn core_for(&self, entries: usize, stays: bool) -> Option<&Core> {
         match self.core() {
@@ -194,8 +194,8 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
         Some(unsafe { Writer::of(self.core()?, self) })
     }
 
-    /// As [`writer`](Self::writer); makes a table for `entries` if there was none, which is the smallest if
-    /// it `stays`. `None` without memory.
+    /// As [`writer`](Self::writer). If there was no table, creates one with room for `entries`. If `stays`, it
+    /// never shrinks below that. Returns `None` without memory.
     #[inline]
     fn writer_for(&self, entries: usize, stays: bool) -> Option<Writer<'_, Core, &Self>> {
         // SAFETY: inside a section of the map's domain while this is borrowed.
@@ -291,7 +291,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
 }
 
 impl<K, V, P: Policy> Store<K, V, P> {
-    /// Makes a table for `entries` entries, if there is none. If it `stays`, the map never has a smaller one.
+    /// If there is no table, creates one with room for `entries`. If `stays`, it never shrinks below that.
     /// Ends the process without memory, and panics if no table can be that large.
     #[track_caller]
     pub fn make_room(&self, entries: usize, stays: bool) {

@@ -97,8 +97,9 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Co
         !under_way.grows()
     }
 
-    /// Not before the last table is freed, which waits for readers and counts against no budget. While they keep
-    /// slots from becoming clean, a new table would soon be replaced as well. Nodes behind buckets do count.
+    /// Only once the last replaced table is freed. It waits for readers and counts against no budget. While those
+    /// readers keep slots from becoming clean, a new table would soon be replaced as well. Nodes behind buckets do
+    /// count against the budget.
     fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool {
         // Relaxed: a hint.
         let is_past = writer

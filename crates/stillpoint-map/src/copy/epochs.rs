@@ -229,7 +229,6 @@ mod tests {
     struct Ended;
 
     // SAFETY: without sections.
-
     unsafe impl GracePeriods for Ended {
         type Cookie = ();
 
@@ -253,7 +252,6 @@ mod tests {
     }
 
     // SAFETY: without sections.
-
     unsafe impl GracePeriods for Polled {
         type Cookie = u64;
 
@@ -302,7 +300,6 @@ mod tests {
     }
 
     // SAFETY: without sections.
-
     unsafe impl GracePeriods for Beside<'_> {
         type Cookie = ();
 

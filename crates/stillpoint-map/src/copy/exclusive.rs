@@ -127,8 +127,9 @@ where
 {
     /// Returns the value of a key, mutably, where it lies in the table.
     ///
-    /// If the domain's service thread is moving the table, ends that move first, which takes time for the
-    /// entries that are left. Otherwise as [`PinnedCopyMap::get`](crate::PinnedCopyMap::get).
+    /// If the domain's service thread is moving the table, waits for its slice and ends the move first, which
+    /// takes time for the entries that are left, and may allocate. The key may be anything that hashes and
+    /// compares like one, as in [`PinnedCopyMap::get`](crate::PinnedCopyMap::get).
     ///
     /// ```
     /// let mut map = stillpoint_map::CopyMap::from([(7, 1)]);
@@ -179,8 +180,9 @@ where
         Values(self.iter_mut())
     }
 
-    /// Removes the entries for which `keep` returns false; others may be changed by it. Each entry costs a
-    /// look-up. A section is open until this returns. Ends moves first, as [`get_mut`](Self::get_mut) does.
+    /// Removes the entries for which `keep` returns false. `keep` may change the value of an entry that stays.
+    /// Each entry costs a look-up. A section is open until this returns. Ends moves first, as
+    /// [`get_mut`](Self::get_mut) does.
     ///
     /// ```
     /// let mut map: stillpoint_map::CopyMap<u32, u32> = (0..10).map(|key| (key, key)).collect();

@@ -297,7 +297,7 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
         Self::with_hasher(hasher).reserved(entries, false)
     }
 
-    /// An empty map, with a table, which is the smallest if it `stays`.
+    /// Creates the table, with room for `capacity` entries. If `stays`, it never shrinks below that.
     #[track_caller]
     fn reserved(self, capacity: usize, stays: bool) -> Self {
         if capacity > 0 && self.shared_for(capacity, stays).is_none() {
@@ -313,8 +313,8 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
         Table::<K, V>::layout(bits)
     }
 
-    /// What it shares, with a table for `entries` if there was none, which is the smallest if it
-    /// `stays`. `None` without memory.
+    /// Returns what the map shares. If there was none, creates it with room for `entries`. If `stays`, the table
+    /// never shrinks below that. Returns `None` without memory.
     pub(super) fn shared_for(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
         match self.shared() {
             Some(shared) => Some(shared),

@@ -177,8 +177,7 @@ impl<K, V> Clone for Found<'_, K, V> {
 impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'t, K, V> Found<'t, K, V> {
-    /// Returns whether it is as it was found, in the list that begins with `first`: not in a process that has
-    /// inherited it.
+    /// Returns whether `first` is still the first node of the list in which it was found, in the same process.
     pub fn is_in(self, first: Option<Spill<'t, K, V>>) -> bool {
         first == Some(self.first) && self.process == fork::process().generation()
     }
@@ -326,7 +325,7 @@ impl<K: Copy, V: Copy> NewSpill<K, V> {
     ///
     /// # Safety
     ///
-    /// One that stays for `'t` does, or another list.
+    /// A bucket that stays for `'t` gets it, or another list does.
     pub unsafe fn publish<'t>(self) -> Spill<'t, K, V> {
         let first = self.0;
         forget(self);
