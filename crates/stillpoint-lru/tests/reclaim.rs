@@ -120,11 +120,11 @@ fn reclaiming_ends_when_the_caller_has_had_enough() {
     let tenant = hierarchy.root().create().unwrap();
     cache.fill(&tenant, OBJECTS, false);
     let gone = || OBJECTS - cache.objects(&tenant);
-    let reclaimed = tenant.reclaim_while(u64::MAX, &|| gone() < 5);
+    let reclaimed = tenant.reclaim_while(u64::MAX, || gone() < 5);
     assert_eq!((reclaimed.objects, reclaimed.bytes), (5, 5 * BYTES));
-    let reclaimed = tenant.reclaim_while(BYTES, &|| true);
+    let reclaimed = tenant.reclaim_while(BYTES, || true);
     assert_eq!((reclaimed.objects, gone()), (1, 6));
-    assert_eq!(tenant.reclaim_while(BYTES, &|| false).objects, 0);
+    assert_eq!(tenant.reclaim_while(BYTES, || false).objects, 0);
 }
 
 /// Nearly all is protected, and every object is in use at the first look: all of the overage goes in

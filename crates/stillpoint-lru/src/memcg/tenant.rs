@@ -178,24 +178,27 @@ impl Tenant {
     /// Calls shrinkers on this thread; does not wait. Does nothing inside a shrinker. The kernel's
     /// `memory.reclaim`.
     pub fn reclaim(&self, bytes: u64) -> u64 {
-        self.reclaim_while(bytes, &|| true).bytes
+        self.reclaim_while(bytes, || true).bytes
     }
 
     /// Like [`Tenant::reclaim`], but ends early once `goes_on` returns false. `goes_on` is asked after
     /// each call of [`Shrink::scan`](super::Shrink::scan) that has not reached the goal, and at some
-    /// other moments. No lock of this library is held then, and it may rest. Inside it the thread
+    /// other moments. It may sleep: no lock of this library is held, but dropping the
+    /// [`Registration`](super::Registration) of the shrinker waits meanwhile. Inside it the thread
     /// still counts as reclaiming: [`Tenant::set_max`] and [`Tenant::reclaim`] reclaim nothing.
     ///
     /// ```
+    /// use std::time::{Duration, Instant};
     /// use stillpoint_lru::Hierarchy;
     /// let tenant = Hierarchy::new().root().create()?;
     /// let _charge = tenant.charge(1 << 20)?;
     /// // No shrinker is registered that could free anything.
-    /// let reclaimed = tenant.reclaim_while(1 << 20, &|| true);
+    /// let until = Instant::now() + Duration::from_millis(5);
+    /// let reclaimed = tenant.reclaim_while(1 << 20, || Instant::now() < until);
     /// assert_eq!((reclaimed.objects, reclaimed.bytes), (0, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reclaim_while(&self, bytes: u64, goes_on: &dyn Fn() -> bool) -> Reclaimed {
+    pub fn reclaim_while(&self, bytes: u64, goes_on: impl Fn() -> bool) -> Reclaimed {
         let before = self.memcg.usage();
         let goal = before.saturating_sub(bytes);
         let objects = self.reclaim_until(&|| self.memcg.usage() <= goal || !goes_on());

@@ -152,7 +152,7 @@ pub struct Owner {
     pub name: Arc<str>,
     pub shared: Arc<Shared>,
     pub limit: Limit,
-    pub deleted: AtomicBool,
+    deleted: AtomicBool,
     pub forgotten: Forgotten,
     pub events: Events,
     sums: Sums,
@@ -325,7 +325,7 @@ impl Owner {
                 true => &self.limit.memcg,
                 false => self.shared.hierarchy.root(),
             };
-            let gone = over.reclaim_while(wanted, &|| true);
+            let gone = over.reclaim_while(wanted, || true);
             // As many rounds as it takes while something goes, here or on another thread: others have
             // stored in its place.
             if gone.objects == 0 && gone.bytes == 0 {

@@ -33,7 +33,7 @@ const MOST: Duration = Duration::from_millis(400);
 /// Shortest rest: a shorter one is not worth a timer.
 const LEAST_REST: Duration = Duration::from_micros(50);
 
-/// Longest rest: a longer one is taken in parts.
+/// Longest rest, after which the pace is computed again.
 const MOST_REST: Duration = Duration::from_millis(10);
 
 /// A limit that falls, and the tenants under it.
@@ -58,9 +58,13 @@ enum Round {
 #[derive(Debug)]
 pub struct Pace<'a> {
     begun: Instant,
+    /// Time that the fall should take.
     time: Duration,
+    /// The store's root, whose usage measures progress.
     root: &'a Tenant,
+    /// Its usage at the start, in bytes.
     usage: u64,
+    /// Bytes to evict, at least 1.
     bytes: u64,
 }
 
@@ -117,8 +121,16 @@ impl Falling<'_> {
         }
         let over = self.limit.over(&shared.config);
         let wanted = over.saturating_sub(excess);
+        if over == 0 {
+            // At once: the usage may have fallen for a moment only.
+            self.follow(shared, pace);
+            return match self.limit.is_falling() {
+                true => Round::GoesOn,
+                false => Round::Done,
+            };
+        }
         if wanted == 0 {
-            return if over == 0 { Round::Done } else { Round::Waits };
+            return Round::Waits;
         }
         let part = (wanted / ROUND_PART).max(LEAST_ROUND).min(wanted);
         let evicted = Cell::new(shared.lists.evicted());
@@ -134,12 +146,14 @@ impl Falling<'_> {
             // It may have been raised meanwhile.
             self.limit.is_falling()
         };
-        let reclaimed = self.limit.memcg.reclaim_while(part, &goes_on);
+        let before = self.limit.in_force();
+        let reclaimed = self.limit.memcg.reclaim_while(part, goes_on);
         // `goes_on` is not asked after the segment that reaches the goal.
         self.follow(shared, pace);
         // The number of bytes by which the usage has fallen says little: other threads store.
+        // Without objects: other threads have given back what this one was about to evict.
         match reclaimed.objects {
-            0 => Round::Stuck,
+            0 if self.limit.in_force() >= before => Round::Stuck,
             _ => Round::GoesOn,
         }
     }
@@ -154,8 +168,8 @@ impl Falling<'_> {
 }
 
 /// Evicts until the limits hold as they were asked for, or nothing more can be evicted. Returns whether
-/// readers prevent it. With `pace`, the calling thread rests in between. It ends early once `is_over`
-/// returns true.
+/// readers prevent it. With `pace`, the calling thread rests in between. After each round it asks
+/// `is_over`, and ends if that returns true.
 pub fn lower(
     shared: &Shared,
     falling: &[Falling<'_>],
@@ -174,14 +188,9 @@ pub fn lower(
         shared.pool.release();
         shared.pool.drain_much();
         pace.into_iter().for_each(Pace::rest);
-        let mut after = over();
-        if after == 0 {
-            // The usage has fallen since the limits in force followed it, perhaps for a moment only.
-            falling.iter().for_each(|one| one.follow(shared, pace));
-            after = u64::from(falling.iter().any(|one| one.limit.is_falling()));
-        }
-        let goes_on = rounds.contains(&Round::GoesOn) || after < before;
-        if after == 0 || !goes_on || is_over() {
+        let goes_on = rounds.contains(&Round::GoesOn) || over() < before;
+        let falls = falling.iter().any(|one| one.limit.is_falling());
+        if !falls || !goes_on || is_over() {
             return rounds.contains(&Round::Waits);
         }
     }
@@ -228,6 +237,29 @@ mod tests {
         assert_eq!(falling.evict(shared, None), Round::GoesOn);
         assert!(falling.limit.is_falling());
         assert_eq!(falling.limit.in_force(), falling.limit.memcg.usage());
+    }
+
+    #[test]
+    fn a_round_ends_a_fall_whose_usage_is_low_already() {
+        let (_store, tenant) = full();
+        let shared = tenant.shared();
+        let falling = ask(shared);
+        falling.limit.memcg.reclaim(u64::MAX);
+        assert!(falling.limit.is_falling());
+        assert_eq!(falling.evict(shared, None), Round::Done);
+        assert!(!falling.limit.is_falling());
+    }
+
+    #[test]
+    fn a_round_goes_on_where_others_have_made_the_limit_fall() {
+        let (_store, tenant) = full();
+        let shared = tenant.shared();
+        let falling = ask(shared);
+        falling.limit.memcg.reclaim(u64::MAX);
+        let bytes = falling.limit.max() * 5 / 4;
+        let _held = falling.limit.memcg.charge(bytes as usize).unwrap();
+        assert_eq!(falling.evict(shared, None), Round::GoesOn);
+        assert_eq!(falling.evict(shared, None), Round::Stuck);
     }
 
     /// Usage that falls after the limit in force has followed it: here, by the index that the limit of a

@@ -150,7 +150,7 @@ fn lower(store: &Arc<Inner>, tenants: &[Arc<TenantState>], paced: bool) -> bool 
         for one in &falling {
             one.limit.follow(false, &shared.config);
         }
-        falling.retain(|one| one.limit.is_falling());
+        return false;
     }
     if falling.is_empty() {
         return false;
