@@ -19,22 +19,24 @@ fn module(path: &str) -> Module {
     path.split("::").map(str::to_owned).collect()
 }
 
-/// The text without comments and without what only tests have, which comes last in a file or is a
-/// declaration.
+/// The text without comments and without what only tests have: that ends with a bracket, or as a
+/// statement or a field, where it is indented as its attribute.
 fn code(text: &str) -> String {
     let lines = text
         .lines()
-        .map(|line| line.split("//").next().unwrap_or(""));
+        .map(|line| line.split("//").next().unwrap_or("").trim_end());
     let mut code = String::new();
-    let mut skips = false;
+    let mut skips = None;
     for line in lines {
-        if line.starts_with("#[cfg(test)") || line.starts_with("#[cfg(all(test") {
-            skips = true;
-        } else if !skips {
+        let indent = line.len() - line.trim_start().len();
+        if line[indent..].starts_with("#[cfg(test)") || line[indent..].starts_with("#[cfg(all(test")
+        {
+            skips = Some(indent);
+        } else if skips.is_none() {
             code.push_str(line);
             code.push('\n');
-        } else if line.starts_with('}') || line.ends_with(';') && !line.starts_with(' ') {
-            skips = false;
+        } else if skips == Some(indent) && line.ends_with(['}', ';', ',']) {
+            skips = None;
         }
     }
     code
@@ -302,6 +304,33 @@ fn files_of_memcg_import_upwards() {
         let at = module(&format!("memcg::{file}"));
         sources.push((at, line.to_owned()));
         assert_eq!(out_of_order(&memcg, &sources), [fault]);
+    }
+}
+
+/// The order is that of the table in `mod.rs`. That file itself is the last.
+#[test]
+fn files_of_the_store_import_upwards() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stillpoint-server/src/store");
+    let head = fs::read_to_string(folder.join("mod.rs")).unwrap();
+    let table = head.lines().filter(|line| line.starts_with("//! | `"));
+    let cells = table.filter_map(|line| line.split('|').nth(1));
+    let files: Vec<_> = cells
+        .flat_map(|cell| {
+            cell.split(&[' ', ',', '`', '/'])
+                .filter(|name| !name.is_empty())
+        })
+        .collect();
+    let place = |of: &Module| {
+        let place_of = |name: &String| files.iter().rposition(|file| file == name);
+        of.iter().rev().find_map(place_of)
+    };
+    let mut sources = Vec::new();
+    read(&folder, &module("store"), &mut sources);
+    let of_tests = |part: &String| part.contains("tests") || part.starts_with("model_");
+    sources.retain(|(at, _)| !at.iter().any(of_tests));
+    for (at, imported) in imports(&sources) {
+        let below = imported.iter().filter(|file| place(file) > place(&at));
+        assert_eq!(below.collect::<Vec<_>>(), Vec::<&Module>::new(), "{at:?}");
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> Evacuation<'a> {
     /// Whether the item is copied, and how much less heat the copy has.
     fn copy_cooler(&self, item: RawItem) -> Option<u32> {
         // An item with a segment of its own stays or goes: `copy_to` is not for it. A reader may
-        // have come to it since `stays_whole`.
+        // have come to it since `cool_whole`.
         if self.segment.class() == Class::OWN {
             return None;
         }

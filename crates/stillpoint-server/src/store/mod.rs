@@ -1,12 +1,12 @@
 //! Keys to items, in memory: tenants with limits, expiry, eviction. Knows no protocol and no sockets.
 //!
-//! Imports run one way: a file imports only files above it in this table.
+//! Imports run one way: a file imports only files above it in this table, or before it in its row.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `config`, `clock`, `error`, `requests` | what callers say and are told |
+//! | `clock`, `config`, `error`, `requests` | what callers say and are told |
 //! | `work`, `digits`, `prefixes` | a count of what a thread has done; numbers as values; values by prefixes of keys |
-//! | `class`, `layout`, `access`, `word` | sizes of segments; an item in memory, the word of it that changes; what the index has for it |
+//! | `class`, `access`, `layout`, `word` | sizes of segments; the word of an item that changes, an item in memory; what the index has for it |
 //! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |
 //! | `memory`, `pool` | memory from the system; limbo, where freed segments wait for readers |
 //! | `index` | the hash table |
@@ -28,9 +28,9 @@
 //!
 //! # Locks
 //!
-//! In this order: the store's tenants; the store's limit, or a tenant's; `Space::keep` (where copies
-//! go); the index's growth; a bucket (of two, that which is split before the new one); limbo and the
-//! spare memory. A stripe's open segment is locked with nothing else. What is held while a tenant is
+//! In this order: the store's tenants; the store's limit, or a tenant's; `Table::held` (an index's
+//! charges); `Space::keep` (where copies go); the index's growth; a bucket (of two, that which is split
+//! before the new one); limbo and the spare memory. A stripe's open segment is locked with nothing else. What is held while a tenant is
 //! flushed is locked in sections only: so its holder waits for no reader. User code runs in the section
 //! that an item was found in; while an eviction is told, `Space::keep` is held.
 

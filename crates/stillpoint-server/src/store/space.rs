@@ -10,7 +10,7 @@ use super::{
     layout::{RawItem, Shape},
     memory::Memory,
     pool::Pool,
-    segment::{Segment, SegmentRef},
+    segment::{Home, Segment, SegmentRef},
     shared::Owner,
     table::Table,
     word::Word,
@@ -348,8 +348,7 @@ impl Space {
         // SAFETY: inside the segment, which is not on a list and has no other item. The value is not
         // touched.
         unsafe { shape.write(to, now) };
-        let note_dead = |dead| self.stripe().note_dead(dead);
-        segment.stage.forget_written(note_dead);
+        segment.stage.forget_written(|dead| self.note_dead(dead));
         segment.add(size, SEGMENT_HEADER + size, shape.exptime);
         Written {
             word: Word::new(to.addr(), Class::OWN, hash),
@@ -394,7 +393,7 @@ impl Space {
         let pool = self.pool()?;
         let memory = pool.take(class.bytes(size), class.alignment(), Some(class));
         let memory = memory.ok_or(Refused::OutOfMemory)?;
-        Ok(self.segment_in(memory, class, Some(charge)))
+        Ok(self.segment_in(memory, class, false, Some(charge)))
     }
 
     /// Returns a segment for one item, which the caller charges, and how many of its bytes stay
@@ -405,7 +404,7 @@ impl Space {
             .pool()?
             .lend(class.bytes(size), class)
             .ok_or(Refused::OutOfMemory)?;
-        Ok((self.segment_in(memory, class, None), lent))
+        Ok((self.segment_in(memory, class, false, None), lent))
     }
 
     /// Returns where a segment's memory comes from, once not too much of it waits for readers.
@@ -420,22 +419,23 @@ impl Space {
         self: &Arc<Self>,
         memory: Memory,
         class: Class,
+        kept: bool,
         charge: Option<Charge>,
     ) -> SegmentRef {
         let pool = Arc::clone(&self.owner.shared.pool);
         let home: Weak<Self> = Arc::downgrade(self);
-        Segment::new(memory, class, false, home, pool, charge)
+        Segment::new(memory, class, kept, home, pool, charge)
     }
 
     fn check_deleted(&self) -> Result<(), Refused> {
         // In the last key space it is seen: it was set before that was published.
-        match self.owner.deleted.load(Ordering::Relaxed) {
+        match self.owner.is_deleted() {
             true => Err(Refused::Deleted),
             false => Ok(()),
         }
     }
 
-    /// Returns the bytes that the live items of a segment need in another one.
+    /// Returns the class of a segment that has room for copies of all live items of `from`.
     fn class_for_copies(&self, from: &Segment) -> Class {
         let room = SEGMENT_HEADER + from.stage.live() as usize;
         from.class().limit(room, self.owner.limit.memcg.usage())
@@ -450,8 +450,7 @@ impl Space {
         let mut charge = from.take_charge()?;
         // What is less is given back; that does not fail.
         let _ = charge.resize(class.bytes(0));
-        let home: Weak<Self> = Arc::downgrade(self);
-        let segment = Segment::new(memory, class, true, home, Arc::clone(pool), Some(charge));
+        let segment = self.segment_in(memory, class, true, Some(charge));
         let lists = &self.owner.shared.lists;
         lists.add_open(&self.owner.limit.memcg, &segment);
         Some(Open::new(segment))
@@ -462,8 +461,7 @@ impl Space {
         let segment = full.segment;
         let lists = &self.owner.shared.lists;
         lists.add(&self.owner.limit.memcg, &segment);
-        let note_dead = |dead| self.stripe().note_dead(dead);
-        if segment.stage.seal(note_dead) {
+        if segment.stage.seal(|dead| self.note_dead(dead)) {
             lists.take_away(&segment);
         }
     }
@@ -540,15 +538,14 @@ impl Space {
     pub unsafe fn bury(&self, word: Word, size: usize) {
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::of(word) };
-        let note_dead = |dead| self.stripe().note_dead(dead);
-        if segment.stage.remove(size, note_dead) {
+        if segment.stage.remove(size, |dead| self.note_dead(dead)) {
             // SAFETY: the same.
             let segment = unsafe { Segment::keep(word) };
             self.owner.shared.lists.take_away(&segment);
         }
     }
 
-    /// The item of a key, expired or not.
+    /// Returns the item of a key, expired or not.
     #[inline]
     pub fn find(&self, hash: u64, key: &[u8], section: &Guard<'_>) -> Option<Found> {
         self.table.index.find(hash, section, |word| {
@@ -565,7 +562,7 @@ impl Space {
         item.is_expired(now) || self.owner.forgotten.has(item)
     }
 
-    /// The slot and the item of a key in its bucket.
+    /// Returns the slot and the item of a key in its bucket.
     pub fn find_locked<'a>(
         bucket: &Locked<'a>,
         hash: u64,
@@ -628,7 +625,7 @@ impl Space {
         }
     }
 
-    /// A written item is not put.
+    /// Counts a written item that is not put into the index as dead.
     pub fn discard(&self, new: Written, _section: &Guard<'_>) {
         // SAFETY: written in this section, to a segment that was open then.
         unsafe { self.bury(new.word, new.size) };

@@ -128,12 +128,7 @@ impl Tenant {
         let section = read_lock();
         let now = shared.now();
         let space = self.state.space(now, &section);
-        let found = space.table.index.find(hash, &section, |word| {
-            // SAFETY: in the index in this section.
-            let found = unsafe { Found::of(word) };
-            (found.item.key() == key).then_some(found)
-        });
-        let Some(found) = found else {
+        let Some(found) = space.find(hash, key, &section) else {
             if mark {
                 self.state.note_miss(hash, key, now, &section);
             }

@@ -68,7 +68,7 @@ impl Crawler {
         *lock(&self.search)
     }
 
-    /// Changes it by `change`, in which no other thread changes it.
+    /// Calls `change` with the settings, under their lock.
     pub fn change<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
         change(&mut lock(&self.search))
     }

@@ -30,7 +30,7 @@ impl Store {
         Arc::new(store)
     }
 
-    /// As `Shared::follow`.
+    /// As `Limit::follow`.
     fn follow(&self, room: bool) {
         let usage = self.usage.load(Ordering::Relaxed);
         let holds = self.ceiling.follow(usage, room, &self.config);

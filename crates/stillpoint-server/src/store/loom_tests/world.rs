@@ -1,5 +1,5 @@
 //! An index, segments, and the items in them. What stands on lists, charges and memory of the system
-//! is done here as `write.rs`, `evict.rs` and `pool.rs` do it.
+//! is done here as `space.rs`, `evict.rs` and `pool.rs` do it.
 
 use crate::store::{
     access::{Access, CasWord},
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Takes items out of a sealed segment: the first becomes the second, if there is one, which is a
-    /// copy with less heat; as `evict::evacuate`.
+    /// copy with less heat; as `Lists::evacuate`.
     pub fn evacuate(&self, segment: usize, items: &[(usize, Option<usize>)]) -> Retired {
         let from = self.segment(segment);
         if !from.stage.leave(|dead| self.note_dead(dead)) {
