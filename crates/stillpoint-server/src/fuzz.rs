@@ -1,11 +1,12 @@
 //! A connection without a socket, for fuzzers and tests.
 
 use crate::{
+    card::Card,
     config::{Address, Binding, Listener, Settings},
     log::Log,
     output::Output,
     places::Place,
-    session::{Access, Card, Context, Session, Work},
+    session::{Access, Context, Session, Work},
     shared::Shared,
     space::Directory,
     store::{Config, Store},

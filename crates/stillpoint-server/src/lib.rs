@@ -13,6 +13,8 @@
 )]
 
 #[cfg(not(stillpoint_loom))]
+mod card;
+#[cfg(not(stillpoint_loom))]
 pub mod config;
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use crate::{
     config::{Settings, Tenant},
     lock::lock,
     server::{StopOnPanic, apply},
-    shared::{Shared, Shown},
+    shared::{Shared, ShownCertificate},
     users::User,
 };
 use std::{
@@ -139,7 +139,7 @@ impl Last {
 struct Files {
     settings: Settings,
     notes: Vec<String>,
-    certificate: Option<Shown>,
+    certificate: Option<ShownCertificate>,
     /// Settings that take effect after a restart.
     later: Vec<&'static str>,
 }
@@ -158,7 +158,11 @@ impl Files {
         if now.tls.is_some() != settings.tls.is_some() {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
-        let certificate = settings.tls.as_ref().map(Shown::load).transpose()?;
+        let certificate = settings
+            .tls
+            .as_ref()
+            .map(ShownCertificate::load)
+            .transpose()?;
         Ok(Self {
             settings,
             notes,

@@ -13,7 +13,7 @@ use crate::{
     },
     pressure,
     reload::Reloads,
-    shared::{Shared, Shown},
+    shared::{Shared, ShownCertificate},
     space::Directory,
     store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
     users::User,
@@ -172,7 +172,7 @@ impl Server {
             watchers,
         ));
         if let Some(files) = &shared.settings.tls {
-            shared.show_certificate(Shown::load(files).map_err(io::Error::other)?);
+            shared.show_certificate(ShownCertificate::load(files).map_err(io::Error::other)?);
         }
         let (tenants, users) = (
             shared.settings.tenants.clone(),

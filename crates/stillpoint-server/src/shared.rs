@@ -1,11 +1,11 @@
 //! What all threads of a server share.
 
 use crate::{
+    card::Card,
     config::{Settings, Tls},
     lock::lock,
     log::Log,
     net::tls::Certificate,
-    session::Card,
     space::Directory,
     store::{ManualClock, Store},
     watch::Watchers,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) debug_clock: Option<ManualClock>,
     unix_zero: i64,
     /// What new clients by TLS are shown; `None` without TLS.
-    pub(crate) certificate: Mutex<Option<Shown>>,
+    pub(crate) certificate: Mutex<Option<ShownCertificate>>,
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
@@ -165,7 +165,7 @@ impl Shared {
 
     /// Shows a certificate to clients that come from now on. Returns whether its files were written or
     /// replaced since the one before was read, or the settings changed.
-    pub(crate) fn show_certificate(&self, shown: Shown) -> bool {
+    pub(crate) fn show_certificate(&self, shown: ShownCertificate) -> bool {
         let mut current = lock(&self.certificate);
         let is_same = current
             .as_ref()
@@ -191,14 +191,14 @@ impl Shared {
 }
 
 /// A certificate, and where it was read.
-pub(crate) struct Shown {
+pub(crate) struct ShownCertificate {
     pub(crate) files: Tls,
     pub(crate) certificate: Certificate,
     /// The versions of the files, not newer than what was read.
     versions: Vec<Option<Version>>,
 }
 
-impl Shown {
+impl ShownCertificate {
     /// Reads the certificate.
     pub(crate) fn load(files: &Tls) -> Result<Self, String> {
         // Not by what is in them: one may be a pipe. Before they are read: one that is replaced meanwhile
@@ -262,7 +262,7 @@ mod tests {
             ..Tls::default()
         };
         let loaded = thread::scope(|scope| {
-            let loading = scope.spawn(|| Shown::load(&files));
+            let loading = scope.spawn(|| ShownCertificate::load(&files));
             let mut pipe = fs::OpenOptions::new().write(true).open(&chain).unwrap();
             let new = directory.join("new");
             write_key(&new);

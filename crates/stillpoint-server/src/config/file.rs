@@ -121,7 +121,7 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
                 return Err(text.wrong(
                     value,
                     format_args!(
-                        "{key}: is no section; there are [tls], [[listen]], [[tenant]] and [[user]]"
+                        "{key}: there is no such section, but [tls], [[listen]], [[tenant]], [[user]]"
                     ),
                 ));
             }
@@ -351,9 +351,9 @@ mod tests {
             ("[tenant]\nname = \"a\"", "write [[tenant]]"),
             (
                 "threads = 1\n[[tenants]]\nname = \"a\"",
-                "line 2: tenants: is no section",
+                "line 2: tenants: there is no such section, but [tls]",
             ),
-            ("[listener]", "line 1: listener: is no section"),
+            ("[listener]", "line 1: listener: there is no such section"),
             ("threads = [1]", "line 1: threads: is array, not number"),
             ("[[user]]\nadmin = true", "give it a name"),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),

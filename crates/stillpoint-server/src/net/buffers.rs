@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// A logged-in client's connection that keeps fewer bytes is ended only after all others, unless there are
-/// very many: that would free next to nothing.
+/// Below this number of bytes, a logged-in client's connection is ended only after all others, as that frees
+/// next to nothing. [`Buffers::first`] has the exception.
 pub(crate) const LITTLE: usize = 4 << 10;
 
 /// What a client has to do so that its connection keeps no buffers.
@@ -76,10 +76,10 @@ impl Buffers {
         self.endable.iter().sum()
     }
 
-    /// Returns the connection that is ended first: that of the client that has made it keep buffers for
-    /// longest, before those that only read the log, and those that keep little. While clients that have not
-    /// logged in, or those that keep little, have more than `most` bytes, it is one of theirs: a client of
-    /// either kind costs next to nothing, and however fast they come, they end no others.
+    /// Returns the connection that is ended first. While clients that have not logged in, or those that keep
+    /// little, have more than `most` bytes in all, it is the oldest of these: they cost next to nothing, so
+    /// however many come, they end no others. Otherwise it is the one that has kept buffers for longest;
+    /// clients that only read the log come later, and those that keep little last.
     pub(crate) fn first(&self, most: usize) -> Option<usize> {
         let oldest = |rank| {
             let next = self.order.range(Due { rank, since: 0 }..).next();

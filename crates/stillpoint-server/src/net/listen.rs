@@ -6,10 +6,11 @@ use super::{
     worker::{Arrival, Inbox},
 };
 use crate::{
+    card::Card,
     config::{Address, Listener},
     lock::lock,
     places::{OVER, Place, enter, may_enter},
-    session::{Access, Card},
+    session::Access,
     shared::Shared,
 };
 use rustix::{
@@ -445,9 +446,9 @@ impl Acceptor {
         let tls = match open.setting.tls {
             false => None,
             true => {
-                let shown = lock(&self.shared.certificate);
-                let certificate = shown.as_ref().map(|shown| shown.certificate.clone());
-                drop(shown);
+                let certificate = lock(&self.shared.certificate)
+                    .as_ref()
+                    .map(|shown| shown.certificate.clone());
                 let stream = certificate.and_then(|certificate| tls::Stream::new(&certificate));
                 let Some(stream) = stream else {
                     totals.dropped_memory.fetch_add(1, Ordering::Relaxed);

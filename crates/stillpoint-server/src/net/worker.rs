@@ -10,11 +10,12 @@ use super::{
     wake::Waker,
 };
 use crate::{
+    card::Card,
     config::Settings,
     lock::lock,
     output::{ANSWER, Output},
     places::Place,
-    session::{Access, Card, Close, Session},
+    session::{Access, Close, Session},
     shared::Shared,
     space::Directory,
     watch,

@@ -45,6 +45,7 @@ fn a_value_whose_length_is_known_is_skipped_and_never_taken_for_commands() {
         stored(&[b"set ".as_slice(), &[b'k'; MAX_KEY], b" 0 0 7"].concat()).len,
         7
     );
+    assert_eq!(stored(b"set k 0 0 2147483645").len, MAX_ANNOUNCED);
 }
 
 /// What answers a line that cannot be executed, how much of what follows is skipped, and whether there is

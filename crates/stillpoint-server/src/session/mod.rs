@@ -7,7 +7,6 @@
 //! | `text` | the commands of a line, and retrieval |
 //! | `meta` | meta commands |
 //! | `binary` | the binary protocol |
-//! | `card` | what is told of a session to other threads |
 //! | `login` | authentication |
 //! | `follow` | changes of a session when tenants or users change |
 //! | `operator` | `watch`, dumps, tenants, limits |
@@ -15,7 +14,6 @@
 
 mod binary;
 mod body;
-mod card;
 mod follow;
 mod login;
 mod meta;
@@ -24,6 +22,7 @@ mod stats;
 mod text;
 
 use crate::{
+    card::Card,
     config::Binding,
     output::{NoRoom, Output},
     places::Place,
@@ -35,7 +34,6 @@ use crate::{
     watch::{self, Watch, Watcher},
 };
 use body::Body;
-pub(crate) use card::Card;
 use std::sync::{Arc, atomic::Ordering};
 
 /// The thread's state that a session needs to execute requests in a turn.

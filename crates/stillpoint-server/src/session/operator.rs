@@ -10,7 +10,7 @@ use crate::{
         number::{parse_i32, parse_u32, push_u64},
         text::{BAD_FORMAT, Operator, Words},
     },
-    shared::Shown,
+    shared::ShownCertificate,
     space::Directory,
     store::{Cursor, Item, Limits, Search},
     watch,
@@ -207,7 +207,7 @@ impl Session {
         if !self.access.admin {
             return cx.out.line(NOT_ADMIN);
         }
-        match Shown::load(&files) {
+        match ShownCertificate::load(&files) {
             Ok(shown) => {
                 cx.shared.show_certificate(shown);
                 cx.out.line("OK");

@@ -1,15 +1,12 @@
 //! `stats`: names and values, which the text and the binary protocol write in their formats.
 
-use super::{
-    Context, Session,
-    card::{Card, STATES},
-    operator,
-};
+use super::{Context, Session, operator};
 use crate::{
+    card::{Card, STATES},
     config::{Address, ClientCertificates},
     lock::lock,
     protocol::{escape, number},
-    shared::Shown,
+    shared::ShownCertificate,
     space::{Count, Space},
     store::{Cursor, Limits, TenantStatistics},
 };
@@ -406,7 +403,7 @@ fn settings(cx: &Context<'_>) -> Lines {
         line("ssl_enabled", yes(settings.tls.is_some())),
     ];
     // Those that were read last.
-    if let Some(Shown { files: tls, .. }) = &*lock(&cx.shared.certificate) {
+    if let Some(ShownCertificate { files: tls, .. }) = &*lock(&cx.shared.certificate) {
         let mode = match tls.clients {
             ClientCertificates::None => 0,
             ClientCertificates::Optional => 1,

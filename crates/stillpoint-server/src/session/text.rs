@@ -129,7 +129,7 @@ impl Session {
                     out.bytes.extend_from_slice(b"\r\n");
                     (true, len)
                 };
-                match space.tenant.look(key, true, show) {
+                match space.tenant.get(key, show) {
                     Some((false, len)) if super::reserve_copy(len, cx) => {}
                     found => break found,
                 }
@@ -157,6 +157,7 @@ impl Session {
     }
 
     /// Answers a line of keys that is wrong, or for which there is no room. Its rest is skipped.
+    /// Returns a step that has consumed `at` bytes.
     fn bad_keys(&mut self, keys: Keys, line: &str, at: usize, cx: &mut Context<'_>) -> Step {
         if let Some(mark) = keys.mark {
             cx.out.truncate(mark);
