@@ -65,18 +65,25 @@ fn paths(tree: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a file names: by `use`, and by paths in its code.
+/// What a file names: by `use`, and by paths in its code. Not what it re-exports of its children.
 fn named(code: &str) -> Vec<String> {
     let mut named = Vec::new();
     let mut rest = String::new();
     for statement in code.split_inclusive(';') {
-        match statement
-            .split_once("use ")
-            .filter(|(before, _)| before.trim().is_empty() || before.trim_end().ends_with('\n'))
-        {
-            Some((_, tree)) => named.extend(paths(tree.trim_end_matches(';'))),
-            None => rest.push_str(statement),
-        }
+        // `use` begins a line, or comes behind its visibility.
+        let with_line = |(at, _)| (at, statement[..at].rsplit('\n').next().unwrap_or("").trim());
+        let mut places = statement.match_indices("use ").map(with_line);
+        let found = places.find(|(_, line)| matches!(*line, "" | "pub") || line.ends_with(')'));
+        let Some((at, visibility)) = found else {
+            rest.push_str(statement);
+            continue;
+        };
+        rest.push_str(&statement[..at]);
+        let paths = paths(statement[at + "use ".len()..].trim_end_matches(';'));
+        let is_import = |path: &String| {
+            visibility.is_empty() || path.starts_with("crate::") || path.starts_with("super::")
+        };
+        named.extend(paths.into_iter().filter(is_import));
     }
     for part in
         rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'))
@@ -373,6 +380,8 @@ fn a_circle_is_found() {
         "use super::engine::Engine;\n",
         "use crate::{\n    gp::{\n        engine::Engine,\n    },\n};\n",
         "fn at(engine: &crate::gp::engine::Engine) {}\n",
+        "#[cfg(x)]\npub use super::{engine::Engine};\n",
+        "fn seq() {}\nuse super::{engine::Engine};\n",
     ] {
         assert_eq!(
             circular(&imports(&sources(back))),
