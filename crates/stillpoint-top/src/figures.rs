@@ -18,13 +18,12 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Identifies a thing across looks. Process ids and numbers of things are used again, so it includes
-/// the times when the page and the thing were made.
-type Key = (u32, u64, u64, u64);
+/// Identifies a domain across looks. Process ids are used again, so it includes the time when the page
+/// was made.
+type Key = (u32, u64, u64);
 
 fn key(process: &Process, thing: &Thing) -> Key {
-    let page = process.page.made;
-    (process.pid, page, thing.number, thing.made)
+    (process.pid, process.page.made, thing.number)
 }
 
 /// All things at one moment.
@@ -161,7 +160,6 @@ fn of_thing(thing: &Thing, now: u64) -> Json {
     };
     let values: Map<_, _> = thing.values.iter().map(named).collect();
     json!({
-        "kind": "domain",
         "number": thing.number,
         "name": thing.name,
         "age_s": seconds(now.saturating_sub(thing.made)),

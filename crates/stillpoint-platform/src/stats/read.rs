@@ -197,9 +197,9 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     let mut values = 0;
     for number in 0..slots {
         match thing(page, number, &blocks)? {
-            Look::Thing(thing, words) => {
+            Look::Thing(thing) => {
                 values += thing.values.len();
-                read.words += words;
+                read.words += blocks.words;
                 if values > MOST_VALUES || read.words > WORDS - BLOCKS_AT {
                     return Err(Error::Inconsistent("the number of its values"));
                 }
@@ -226,8 +226,7 @@ fn count(
 
 /// What a slot has.
 enum Look {
-    /// A domain, with the number of words in its block.
-    Thing(Thing, usize),
+    Thing(Thing),
     Free,
     Changing,
 }
@@ -272,7 +271,7 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], blocks: &Blocks) -> Result
         made: found[slot::MADE],
         values: blocks.fields.iter().map(value).collect(),
     };
-    Ok(Look::Thing(thing, blocks.words))
+    Ok(Look::Thing(thing))
 }
 
 /// Returns a gauge's value. A gauge that several threads change may be below 0 for a moment. All ones mean

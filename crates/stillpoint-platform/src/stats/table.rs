@@ -78,6 +78,11 @@ impl Table {
         if self.get(head::FIELDS) == 0 {
             self.describe(of);
         }
+        debug_assert_eq!(
+            self.number(head::BLOCK),
+            of.block_words(),
+            "a page has one layout"
+        );
         self.find_slot(of.block_words())
     }
 

@@ -107,10 +107,7 @@ fn it_prints_json() {
     assert_eq!(seen["processes"][0]["pid"], stuck.pid());
     assert_eq!(seen["unreadable"], Value::Array(vec![]));
     let routes = thing(&seen, "routes");
-    assert_eq!(
-        (&routes["kind"], &routes["values"]["budget_bytes"]),
-        (&"domain".into(), &(1_u64 << 20).into())
-    );
+    assert_eq!(routes["values"]["budget_bytes"], 1_u64 << 20);
     let times = &routes["values"]["grace_period_times"];
     let number = |name: &str| times[name].as_f64().expect("a number");
     assert!(
