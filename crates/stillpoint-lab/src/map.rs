@@ -90,8 +90,8 @@ pub trait OrderedHandle: Lookup {
     /// Gives the key this value, whether or not it had one.
     fn put(&mut self, key: u64, value: u64);
 
-    /// Visits the first entries from a key on, so many at most: how many there were, and the sum of
-    /// their numbers.
+    /// Visits the first entries from the key `from` on, at most `most`. Returns how many there were, and the
+    /// sum of their numbers.
     fn scan(&self, from: u64, most: usize) -> (u64, u64);
 }
 

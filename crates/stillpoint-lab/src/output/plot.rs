@@ -280,8 +280,8 @@ pub struct Axes<'a> {
     pub title: &'a str,
     /// What runs across, and up.
     pub names: [&'a str; 2],
-    /// Values named on the axis that runs across, from its beginning to its end, in ascending order. The axis is
-    /// logarithmic then; without values it is linear and begins at 0.
+    /// Values named on the axis that runs across, in ascending order, from its beginning to its end. With two
+    /// or more, and without `floor`, the axis is logarithmic; else it is linear and begins at 0.
     pub across: &'a [f64],
     /// The least value drawn on the axis that runs up, if that is logarithmic.
     pub floor: Option<f64>,
@@ -329,7 +329,7 @@ pub fn curves(axes: &Axes<'_>, lines: &[Line<'_>], on_white: bool) -> Result<Str
         if !axes.title.is_empty() {
             builder.caption(axes.title, ("sans-serif", 18, &INK));
         }
-        // The kinds of axes are types.
+        // Each kind of axis is its own type, so this cannot be a function.
         macro_rules! draw {
             ($across:expr, $up:expr, $floor:expr) => {{
                 let mut chart = builder.build_cartesian_2d($across, $up)?;

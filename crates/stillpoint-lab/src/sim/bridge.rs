@@ -3,8 +3,8 @@
 //! states neither; both follow from its figures.)
 //!
 //! A grace period takes 8 ms with one scan, 16 with two. An offloaded callback waits for 2 to 4 of
-//! them ([`kernel_sim`]), a direct wait for 1 to 2. So each maximum is so many grace periods, which
-//! the run prints for the longest wait.
+//! them ([`kernel_sim`]), a direct wait for 1 to 2. So each maximum is a number of grace
+//! periods, which the run prints for the longest wait.
 
 use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, Stream};

@@ -8,7 +8,7 @@
 //!
 //! **What is prediction and what is not.** The kernel's constants are the kernel's, and the
 //! latencies' multiples of ticks follow from them alone: 10 and 6 ms, 980 to 18 ms, grace periods
-//! of 8 and 16 ms and waits of so many of them. The calibration ([`constants::CALIBRATION`]) was
+//! of 8 and 16 ms and waits of 1 to 4 of them. The calibration ([`constants::CALIBRATION`]) was
 //! chosen to fit: for `sync` how often the background asks for a grace period and the thread moves,
 //! which makes the outliers and the fast runs; for `bridge` how often the idle governor keeps a
 //! tick, which makes the mix of grace periods of 8 and 16 ms, and what the program does between its

@@ -189,8 +189,8 @@ pub struct ThreadCtx<'s> {
 const FLUSH: u64 = 256;
 
 impl ThreadCtx<'_> {
-    /// Counts a section, whose element had come so far down the pipe, and in which so many grace
-    /// periods of one writer ended.
+    /// Counts a section, whose element had come to the stage `pipe`, and in which `batch` grace periods of
+    /// one writer ended.
     pub fn count(&mut self, pipe: usize, batch: usize) {
         self.local.sections += 1;
         self.local.pipe[pipe.min(PIPE - 1)] += 1;

@@ -118,8 +118,8 @@ pub fn sample(times: &Times, cost: &Cost) -> Sample {
 /// Points of a distribution's curve for each further tenth of the waits that are left above.
 const POINTS_A_TENTH: u32 = 8;
 
-/// Longest of the fastest waits, for several percentages: at percentiles ever closer to
-/// 100, as far as there are waits between them.
+/// Returns the curve of wait times at percentiles ever closer to 100, as far as there are waits between
+/// them.
 fn distribution(times: &Times) -> Curve {
     let rounded = |percentile: f64| (percentile * 1e5).round() / 1e5;
     let us = |left: f64| times.value_at_quantile(1.0 - left) as f64 / 1e3;
