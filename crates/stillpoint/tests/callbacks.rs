@@ -120,7 +120,7 @@ fn a_callback_sees_what_was_done_before_its_call() {
 }
 
 #[test]
-fn a_callback_runs_although_nobody_waits_for_it() {
+fn a_callback_runs_although_no_thread_waits_for_it() {
     let count = Count::default();
     stillpoint::call(count.raise());
     eventually(|| count.get() == 1);

@@ -1,4 +1,4 @@
-//! What an operator says in the environment: each value in a process of its own.
+//! What an operator says in the environment: each value in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

@@ -3,9 +3,8 @@
 
 mod common;
 
-use common::{eventually, expected_panic};
+use common::{eventually, expected_panic, leak};
 use std::{
-    ptr::NonNull,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -33,10 +32,6 @@ fn drops() -> &'static Mutex<Vec<ThreadId>> {
 
 fn count(drops: &Mutex<Vec<ThreadId>>) -> usize {
     drops.lock().expect("no panic").len()
-}
-
-fn leak<T>(value: T) -> NonNull<T> {
-    NonNull::from(Box::leak(Box::new(value)))
 }
 
 /// Several pages.

@@ -10,9 +10,9 @@
 mod common;
 
 use common::forking::{
-    Bare, SOME, assert_works, elsewhere, fork, in_both, is_apart, retire, retire_inline, waiting,
+    Bare, SOME, assert_works, elsewhere, fork, in_both, is_apart, retire_inline, waiting,
 };
-use common::{Reader, Tally, Tracked, eventually, panic_message, until_it_waits};
+use common::{Reader, Tally, Tracked, eventually, panic_message, retire, until_it_waits};
 use std::{
     mem, panic,
     pin::pin,
@@ -32,7 +32,7 @@ use stillpoint::{
 };
 use stillpoint_platform::thread::tid;
 
-/// Retires so many objects, and frees them on this thread.
+/// Retires `objects` objects, and frees them on this thread.
 fn free_some(domain: &Domain, objects: u64) {
     (0..objects).for_each(|number| retire(domain, number));
     eventually(|| {

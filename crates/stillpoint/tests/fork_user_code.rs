@@ -8,9 +8,9 @@ mod common;
 
 use common::forking::{
     Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, is_apart,
-    retire, retire_inline, waiting,
+    retire_inline, waiting,
 };
-use common::{Reader, Tally, eventually, panic_message, until_it_waits};
+use common::{Reader, Tally, eventually, panic_message, retire, until_it_waits};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
@@ -306,8 +306,8 @@ fn allow_new_threads() {
 }
 
 #[test]
-fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
-    if !is_apart("whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one") {
+fn a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one() {
+    if !is_apart("a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one") {
         return;
     }
     let domain = Domain::new();

@@ -60,7 +60,7 @@ fn the_last_waker_is_the_one_that_is_called() {
 }
 
 #[test]
-fn a_future_that_is_dropped_wakes_nobody_and_costs_nothing() {
+fn a_future_that_is_dropped_wakes_no_task_and_costs_nothing() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     let (woken, waker) = waker();
@@ -79,7 +79,7 @@ fn a_future_that_is_dropped_wakes_nobody_and_costs_nothing() {
 }
 
 #[test]
-fn a_grace_period_ends_though_nobody_polls() {
+fn a_grace_period_ends_without_polls() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     let future = domain.synchronize_async();

@@ -42,7 +42,7 @@ everywhere! {
     an_older_cookie_is_true_no_later_than_a_newer_one
     cond_synchronize_costs_nothing_once_the_grace_period_has_ended
     cond_synchronize_waits_for_a_reader
-    a_state_that_nobody_started_is_started_by_who_waits_for_it
+    a_state_that_was_not_started_is_started_by_a_waiter
     two_domains_do_not_delay_one_another
     what_was_unlinked_before_synchronize_is_not_read_after_it
     many_who_wait_all_return
@@ -268,7 +268,7 @@ fn cond_synchronize_waits_for_a_reader(domain: &Domain) {
     }
 }
 
-fn a_state_that_nobody_started_is_started_by_who_waits_for_it(domain: &Domain) {
+fn a_state_that_was_not_started_is_started_by_a_waiter(domain: &Domain) {
     for _ in 0..ROUNDS {
         let state = domain.get_state();
         assert_eq!(state, domain.get_state(), "naming starts nothing");

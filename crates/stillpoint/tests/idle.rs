@@ -258,8 +258,8 @@ unsafe impl lab::GracePeriodPolicy for Deaf {
 // SAFETY: of deferred frees everything is present.
 unsafe impl lab::Policy for Deaf {}
 
-/// Queues a callback while the thread ends because it has nothing to do, so many times, each when
-/// the one before has been invoked. Whether all come, each within `patience`.
+/// Queues a callback while the thread ends because it has nothing to do, `times` times, each when the
+/// one before has been invoked. Returns whether all come, each within `patience`.
 fn all_come<P: lab::Policy>(times: u64, patience: Duration) -> bool {
     let (domain, invoked) = (lab::Domain::<P>::new(), Arc::new(AtomicU64::new(0)));
     (1..=times).all(|number| {

@@ -10,8 +10,9 @@ use std::{
 };
 use stillpoint::Domain;
 
-/// Several pages of the library's, and at most so many objects more.
+/// Number of objects in several pages of the library's.
 const SOME: usize = 3_000;
+/// No page has more objects.
 const A_PAGE: usize = 256;
 
 /// A thread fills pages under a reader, then, under a younger one, pages of objects with

@@ -67,7 +67,7 @@ fn a_quiescent_state_wakes_who_sleeps_for_it() {
 }
 
 #[test]
-fn nobody_waits_for_a_reader_that_is_offline() {
+fn no_thread_waits_for_a_reader_that_is_offline() {
     for domain in domains() {
         let mut reader = domain.qsbr_reader();
         {

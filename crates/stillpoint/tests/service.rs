@@ -54,7 +54,7 @@ unsafe impl<const N: usize> Policy for Failing<N> {}
 const HELD: usize = 6;
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// A domain whose service thread fails so many times from now on.
+/// A domain whose service thread fails `times` times from now on.
 fn failing<const N: usize>(times: usize) -> Domain<Failing<N>> {
     LEFT[N].store(times, Ordering::SeqCst);
     Domain::new()

@@ -117,7 +117,7 @@ fn a_qsbr_reader_that_blocks_online_is_named() {
 }
 
 #[test]
-fn nobody_is_reported_who_leaves_in_time() {
+fn a_reader_that_leaves_in_time_is_not_reported() {
     let (domain, told) = watched(Domain::new());
     domain.set_stall_timeout(common::PATIENCE);
     for _ in 0..20 {

@@ -7,9 +7,10 @@ mod common;
 
 use common::{
     CHILD, Reader, eventually,
-    forking::{is_apart, retire},
+    forking::is_apart,
     in_environments, is_child,
     page::{assert_same, domain, page, pages, seen, shown, times, work},
+    retire,
 };
 use proptest::prelude::*;
 use std::{

@@ -127,7 +127,7 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn what_destructors_retire_all_the_time_is_freed_meanwhile() {
     let domain = eternal();
-    // Of 201 objects a thread, 101 are retired while it still has a share of its own.
+    // Of 201 objects a thread, 101 are retired while it still has a separate share.
     let mut threads = 0;
     eventually(|| {
         on_both_sides(

@@ -5,13 +5,12 @@ mod common;
 #[path = "common/counting.rs"]
 mod counting;
 
-use common::{Reader, Tally, Tracked, eventually, panic_message, quietly, returns};
+use common::{Reader, Tally, Tracked, eventually, leak, panic_message, quietly, returns};
 use counting::kept_by;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque},
     path::PathBuf,
-    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -420,13 +419,10 @@ fn objects_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
     /// Objects in two pages that are open, or were not full when the budget was used up.
     const OPEN: usize = 2 * 253;
     type Retire = fn(&Domain, &Rcu<Vec<u64>>);
-    fn leaked() -> NonNull<Vec<u64>> {
-        NonNull::from(Box::leak(Box::new(vec![1])))
-    }
     // SAFETY: no other thread has ever known the object.
-    let retire: Retire = |domain, _| unsafe { domain.retire(leaked()) };
+    let retire: Retire = |domain, _| unsafe { domain.retire(leak(vec![1])) };
     // SAFETY: the same.
-    let retire_inline: Retire = |domain, _| unsafe { domain.retire_inline(leaked()) };
+    let retire_inline: Retire = |domain, _| unsafe { domain.retire_inline(leak(vec![1])) };
     let store: Retire = |_, cell| cell.store(vec![1]);
     for retire in [retire, retire_inline, store] {
         let domain = Domain::new();
@@ -451,9 +447,8 @@ fn a_small_weight_counts_as_it_is() {
     let reader = Reader::enter(&domain);
     let cell = Rcu::new_in(&domain, Vec::<u64>::new()).weighing(Weigh::heap_bytes);
     cell.store(Vec::new());
-    let object = NonNull::from(Box::leak(Box::new(Vec::<u64>::new())));
     // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire_weighed(object, 0) };
+    unsafe { domain.retire_weighed(leak(Vec::<u64>::new()), 0) };
     assert_eq!(pending(&domain), 64, "two blocks of 24 bytes");
     reader.leave();
     assert_at_rest(&domain);

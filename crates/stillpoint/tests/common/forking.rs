@@ -1,7 +1,6 @@
 //! Forking in tests. What the forked child finds wrong ends it with a status that the parent sees.
 
-pub use super::retire;
-use super::{Tally, eventually, leak};
+use super::{Tally, eventually, leak, retire};
 use std::{
     fs::File,
     io::{Read, Seek},

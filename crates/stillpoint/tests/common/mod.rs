@@ -60,7 +60,7 @@ pub fn eventually(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What `work` returns, done on a thread of its own; fails the test if it never returns.
+/// Returns the result of `work`, run on another thread. Fails the test if it never returns.
 #[track_caller]
 pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (tell, told) = channel();

@@ -1,6 +1,6 @@
 //! The statistics page of the test's own process, as another process would see it.
 
-use super::forking::retire;
+use super::retire;
 use std::{
     fs::{self, File},
     io,

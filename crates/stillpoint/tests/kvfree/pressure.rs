@@ -70,7 +70,7 @@ fn a_large_object_is_freed_by_the_service_thread() {
     // SAFETY: no other thread has ever known the table, which may be dropped on any thread.
     unsafe { domain.retire_inline(table) };
     domain.synchronize();
-    // At every seal a thread frees what is due of its own.
+    // At every seal a thread frees its pages that are due.
     (0..SOME).for_each(|number| retire(&domain, [number; 8]));
     let freed_on = was_freed_on.recv().expect("it is freed");
     assert_ne!(freed_on, thread::current().id());

@@ -35,8 +35,8 @@ impl Drop for Counted {
     }
 }
 
-/// As many objects as no page holds: behind so many of its kind, by the same thread, an object is
-/// in a page that is sealed.
+/// More objects than a page holds: once the same thread has retired this number of its kind after it,
+/// an object is in a page that is sealed.
 const MORE_THAN_A_PAGE: usize = 256;
 
 /// How long what must come may take.

@@ -1,4 +1,4 @@
-//! A type that has a lifetime of its own would let the closure take what it has captured for a part.
+//! A type with a separate lifetime would let the closure take what it has captured for a part.
 
 use stillpoint::{Guard, Rcu, Snapshot, read_lock};
 
