@@ -1,8 +1,9 @@
 //! The environment: all variables that the library reads, and how their values are parsed.
 //!
-//! Each is read once, at its first use, and kept in a word, so no lock is needed that a thread which
-//! vanishes in a fork could hold. The exception is std's lock, under which it copies the value: it keeps
-//! a program from changing the environment meanwhile.
+//! Each is read once, at its first use, and kept in a word: no later read takes a lock that a thread which
+//! vanishes in a fork could hold. The first takes std's, which keeps other threads from changing the
+//! environment while the value is copied.
+//!
 //! Case does not matter, nor do blanks around a value. An empty value counts as unset. A value that
 //! is not understood is ignored, with one warning on stderr.
 

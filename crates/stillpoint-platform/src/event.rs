@@ -24,7 +24,7 @@ use crate::{
     sync::{AtomicU32, Ordering},
 };
 
-/// Wakes all sleepers.
+/// Number of sleepers to wake: all.
 const ALL: u32 = i32::MAX as u32;
 
 /// What waiters sleep on.
@@ -180,8 +180,8 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, AtomicBool};
 
-    /// [E1..E5]: a signal after the condition is true leaves no waiter asleep. Time stands still in the model, so a
-    /// lost wake-up is a deadlock that loom reports.
+    /// [E1..E5]: a signal after the condition is true leaves no waiter asleep. Time stands still in
+    /// the model, so a lost wake-up is a deadlock that loom reports.
     #[test]
     fn loom_event() {
         loom::model(|| {

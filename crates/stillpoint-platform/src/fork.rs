@@ -18,9 +18,9 @@
 //!
 //! * Atomics, and what an atomic has published (the readers' records, the list of places). The
 //!   child sees a state that the parent has been through, although Linux copies one page after the
-//!   other while the parent's threads run: a thread whose store comes
-//!   too late for its page's copy stands still until all pages are copied. So with whatever the
-//!   child sees it also sees what happened before.
+//!   other while the parent's threads run: a thread whose store comes too late for its page's copy
+//!   stands still until all pages are copied. So with whatever the child sees it also sees what
+//!   happened before.
 //! * State in which these atomics show that no lost thread has left anything behind: it stays as it
 //!   is.
 //! * State of the forking thread alone. It is not changing that when it forks: only user code forks,

@@ -1,5 +1,5 @@
-//! Address space on Linux: reserves it, makes it accessible, gives its memory back, sets guard pages, makes
-//! memory files. Also tables of atomics that are zero until they are written.
+//! Address space on Linux: reservations, access, giving memory back, guard pages, memory files. Also tables
+//! of atomics that are zero until they are written.
 
 pub use crate::seam::table::{NoTable, Table};
 
@@ -163,8 +163,8 @@ impl Mapping {
         self.start
     }
 
-    /// Makes `len` bytes from `offset` readable and writable. Done to one stretch from the start
-    /// that grows, it takes one more entry of the process's map count, whatever its length.
+    /// Makes `len` bytes from `offset` readable and writable. If each call extends one stretch from
+    /// the start, that takes one more entry of the process's map count, whatever its length.
     pub fn allow(&self, offset: usize, len: usize) -> Result<(), Refused> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let flags = MprotectFlags::READ | MprotectFlags::WRITE;

@@ -46,8 +46,8 @@ impl Topology {
     }
 }
 
-/// Returns the topology, read once. Two threads may both read it; the slower discards its own. Neither waits for the other, which a
-/// fork may remove.
+/// Returns the topology, which is read at the first call. Two threads may both read it; the slower
+/// discards its own. Neither waits for the other, which a fork may remove.
 fn topology() -> &'static Topology {
     static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
     // Acquire, pairs with the exchange below, in `topology`: what is found is complete.

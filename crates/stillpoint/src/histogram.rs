@@ -67,9 +67,9 @@ impl Histogram {
 
     /// Returns the duration that a part `q` of all does not exceed: 0.5 for the median, 0.99 for
     /// the 99th percentile, 1.0 for the longest. It is the upper end of a bucket, so it is too high
-    /// by a quarter at most, and never too low (but those of 18 minutes and more count for that). A
-    /// `q` outside of 0 to 1 is taken for the nearest of these, NaN for 1. Zero if there are no
-    /// durations.
+    /// by a quarter at most, and never too low, except that durations of more than 18 minutes count
+    /// for 18. A `q` outside of 0 to 1 is taken for the nearest of these, NaN for 1. Zero if there
+    /// are no durations.
     ///
     /// ```
     /// let times = stillpoint::global().statistics().grace_period_times;

@@ -1,8 +1,7 @@
 //! What a domain's block in the statistics page has: `docs/design/027-statistics-page.md`.
 //!
-//! Each word is written where the event is counted, through a [`Tap`]; these are the words' numbers.
-
-pub(crate) use crate::platform::stats::{Tap, Words};
+//! Each word is written where the event is counted, through a
+//! [`Tap`](crate::platform::stats::Tap); these are the words' numbers.
 
 use crate::{
     histogram::{BUCKETS, TIMES_WORDS},

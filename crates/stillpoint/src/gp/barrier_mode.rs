@@ -9,8 +9,8 @@ pub(crate) enum BarrierMode {
     Membarrier,
     /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
     Fence,
-    /// A section's beginning is a fence, and its end is none where the kernel has `membarrier(2)`:
-    /// grace periods without a system call, but for a waiter that is about to sleep.
+    /// A section begins with a fence, and ends without one where the kernel has `membarrier(2)`.
+    /// Grace periods make no system call, except for a waiter that is about to sleep.
     EntryFence,
 }
 

@@ -1,4 +1,10 @@
-//! A callback and its link, and the queue of those that wait.
+//! Callbacks: a callback and its link, the stack and the queue of those that wait, and how they are run.
+//!
+//! [`Callbacks::push`] pushes onto a stack that any thread may push to. The thread that has the lock of
+//! the queue, which is mostly a pass, takes everything from the stack at once, reverses it and appends it.
+//! From the queue's front the pass runs those whose grace period has ended, in order, with nothing of the
+//! engine held. Each callback carries the cookie that was taken when it was queued; running in batches
+//! never raises it.
 
 use super::{
     delay::Delay,

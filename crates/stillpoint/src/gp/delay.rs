@@ -1,10 +1,10 @@
-//! How long callbacks are kept before they may run: 0 but for programs that rely on late ones.
+//! How long callbacks are kept before they may run: 0, except for programs that rely on late ones.
 //!
-//! A head has no word for a time, so time is counted for batches. What waits when the first
-//! callback of the queue is looked at is a batch, and kept that long from then on; what comes
-//! meanwhile is the next one. So a callback is never early, and late by the delay once more at
-//! most. A barrier makes a batch of all before it, which is due at once, and stays so whatever the
-//! delay is set to meanwhile.
+//! A head has no word for a time, so batches are timed. The callbacks that wait when the first of
+//! the queue is looked at are a batch, which is kept for the delay from then on; those that come
+//! meanwhile are the next one. So a callback is never early, and waits for at most twice the delay.
+//! A barrier makes a batch of all callbacks before it, which is due at once and stays so, whatever
+//! the delay is set to meanwhile.
 
 use crate::platform::{
     clock::{self, Nanos},

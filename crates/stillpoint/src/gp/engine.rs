@@ -39,12 +39,13 @@ use crate::{
     platform::{
         barrier,
         event::EventCount,
+        stats::{Tap, Words},
         sync::{Arc, AtomicPtr, AtomicU64, Ordering},
         thread::Token,
     },
     published::{
         CALLBACK_TIMES, CALLBACKS_INVOKED, CALLBACKS_PENDING, GRACE_PERIOD_TIMES, GRACE_PERIODS,
-        HEAVY_BARRIERS, READER_RECORDS, SERVICE_FAILURES, Tap, Words,
+        HEAVY_BARRIERS, READER_RECORDS, SERVICE_FAILURES,
     },
     trace,
 };

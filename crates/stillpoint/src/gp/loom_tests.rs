@@ -158,8 +158,8 @@ fn loom_next_section_hides_nothing() {
     reader_and_updater::<Sound>(2);
 }
 
-/// R1 with W1 and W2 alone, without the fence that stands behind R1 in fence mode: who carries a
-/// grace period's number cannot find what was unlinked before it started.
+/// R1 with W1 and W2 alone, without the fence that stands behind R1 in fence mode: a section that
+/// carries a grace period's number cannot find what was unlinked before it started.
 #[test]
 fn loom_number_hides_what_was_unlinked() {
     model(|| {
@@ -243,7 +243,7 @@ fn loom_quiescent_states() {
     });
 }
 
-/// R4+R5+R6 with S1+S2 for such a reader: its next quiescent state wakes who waits.
+/// R4+R5+R6 with S1+S2 for such a reader: its next quiescent state wakes the waiter.
 #[test]
 fn loom_quiescent_state_wakes() {
     model(|| {

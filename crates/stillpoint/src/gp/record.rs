@@ -83,9 +83,9 @@ pub(crate) struct Record {
     pub(super) next: AtomicPtr<()>,
 }
 
-// SAFETY: `fences`, `fences_at_end`, `domain`, `shared` and `entry` are never written after construction, all other
-// fields are atomics, and the two pointers are to what is Sync and outlives the record (the
-// registry that owns all three says so).
+// SAFETY: `fences`, `fences_at_end`, `domain`, `shared` and `entry` are never written after
+// construction, all other fields are atomics, and the two pointers are to what is Sync and outlives
+// the record (the registry that owns all three says so).
 unsafe impl Send for Record {}
 // SAFETY: as for Send.
 unsafe impl Sync for Record {}
@@ -203,9 +203,9 @@ impl Record {
         self.word.store(word + 1, Ordering::Release);
     }
 
-    /// The end of one section and the beginning of the next: for an owner that is always inside
-    /// one. Nothing at all if no grace period has started since. Owner only, inside an outermost
-    /// section (else it does nothing), and through no handler.
+    /// Ends one section and begins the next: for an owner that is always inside one. Does nothing
+    /// if no grace period has started since. Owner only, inside an outermost section (else it does
+    /// nothing), and through no handler.
     #[inline]
     pub(crate) fn quiescent_state(&self) {
         // Acquire [R1]: what was unlinked before this number's cookies were taken is so for the
@@ -278,7 +278,7 @@ impl Record {
         Unlocked { work_pending }
     }
 
-    /// The rest of R6, for an outermost section that has ended. Async-signal-safe: a fence, a swap
+    /// Does the rest of R6, for an outermost section that has ended. Async-signal-safe: a fence, a swap
     /// and at most one futex wake.
     #[cold]
     #[inline(never)]

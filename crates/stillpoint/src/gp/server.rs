@@ -1,13 +1,19 @@
-//! How the service thread ends when it has had no work for a while, and why no work is left lying.
+//! The state of an engine's service thread. Also how the thread is kicked, how it ends when it has had no
+//! work for a while, and why no work is left lying.
 //!
 //! One word says whether there is a thread ([`RUNS`]) and whether it has been kicked for work that
 //! it has not looked for yet ([`KICKED`]).
 //!
 //! ```text
-//!   kicker   make work visible; word |= KICKED; if RUNS was not in it: lock `state`, start a thread
-//!   thread   word &= !KICKED; a pass finds nothing to do and nothing to wait for, for a second;
+//!   kicker   make work visible; word |= KICKED; signal;
+//!            if RUNS was not in it: lock `state`, start a thread
+//!   thread   word &= !KICKED; pass; announce; if KICKED: again; sleep
+//!   its end  passes find nothing to do and nothing to wait for, for a second;
 //!            lock `state`; word: RUNS -> 0, unless KICKED; state = Resting; unlock; end
 //! ```
+//!
+//! Work that is made visible before a kick is seen by the pass after the swap that takes the kick. A kick
+//! after that is seen by the last look, or wakes the sleeper (`stillpoint-platform/src/event.rs`).
 //!
 //! All changes of one word come in one order, and each read-modify-write sees the one before it. So
 //! of a kick and the end one comes first:
@@ -33,8 +39,9 @@
 //! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
 //! threads that have ended and were never joined.)
 //!
-//! A thread that the program has asked for ([`Engine::keep_service`]) does not end idle. Nor does the
-//! thread that forked in a callback and goes on in the child: it may be the only one that the child has.
+//! A thread that the program has asked for
+//! ([`Engine::keep_service`](super::engine::Engine::keep_service)) does not end idle. Nor does the thread
+//! that forked in a callback and goes on in the child: it may be the only one that the child has.
 
 use super::{policy::Policy, seq::Cookie};
 use crate::platform::{
@@ -90,7 +97,7 @@ pub(crate) enum Server {
     Forked,
 }
 
-/// How [`Engine::serve`] has ended.
+/// How [`Engine::serve`](super::engine::Engine::serve) has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Served {
@@ -210,7 +217,7 @@ const RUNS: u32 = 1;
 /// There is work that it has not looked for.
 const KICKED: u32 = 2;
 
-/// The word.
+/// [`RUNS`] and [`KICKED`], in one word.
 #[derive(Debug)]
 pub(super) struct Signs(AtomicU32);
 
@@ -226,8 +233,9 @@ impl Signs {
         Self(AtomicU32::new(0))
     }
 
-    /// Sets the kick. Release, pairs with `take_kick`: the work is seen by the pass that follows. Acquire, pairs
-    /// with `set_runs` and `clear_runs`: what comes of it is decided under the lock of `state`.
+    /// Sets the kick. Release, pairs with `take_kick`: the work is seen by the pass that follows.
+    /// Acquire, pairs with `set_runs` and `clear_runs`: what comes of it is decided under the lock
+    /// of `state`.
     pub(super) fn kick(&self) -> Found {
         let before = self.0.fetch_or(KICKED, Ordering::AcqRel);
         Found {
@@ -263,7 +271,7 @@ impl Signs {
         self.0.fetch_and(!RUNS, Ordering::Release);
     }
 
-    /// Returns whether it has ended: not if it was kicked.
+    /// Ends the thread unless it was kicked. Returns whether it has ended.
     pub(super) fn end<P: Policy>(&self) -> bool {
         if !P::ENDS_UNKICKED {
             self.clear_runs();

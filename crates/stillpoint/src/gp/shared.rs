@@ -20,8 +20,8 @@ pub(crate) struct Shared {
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) owners: Owners,
-    /// Records that no thread and no guard owns any more: see `registry.rs`. Of what type they are
-    /// this file need not know.
+    /// Records that no thread and no guard owns any more: see `registry.rs`. They have no type
+    /// here, so this file need not import it.
     pub(super) given_back: Stack<()>,
 }
 

@@ -422,6 +422,6 @@ unsafe impl Policy for NoPromises {
 /// It waits for ever: shuttle gives up after a number of steps.
 #[test]
 #[should_panic(expected = "max_steps")]
-fn shuttle_a_promise_that_nobody_keeps_is_caught() {
+fn shuttle_a_promise_that_is_not_kept_is_caught() {
     a_whole_life::<NoPromises>();
 }

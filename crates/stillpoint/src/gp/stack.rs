@@ -1,8 +1,8 @@
 //! A stack that any thread pushes onto and any takes all at once from: records without an owner,
 //! and callbacks that have been queued.
 //!
-//! No thread ever takes a single item off it; so an item cannot come back to it under the eyes of
-//! one that is about to take it.
+//! No thread ever takes a single item off it, so there is no ABA: an item cannot come back while
+//! another thread is about to take it.
 
 use crate::platform::sync::{AtomicPtr, Ordering};
 use std::ptr;

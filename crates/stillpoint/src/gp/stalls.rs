@@ -152,9 +152,9 @@ impl fmt::Debug for Stalls {
 /// Times one thing.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// The time from which it is timed, its start or its last progress since, and whether a stall has been
-    /// reported ([`REPORTED`]); 0 while it is not timed. One word, so that no thread marks a stall that is over: the mark would stay,
-    /// and the next stall would count as reported.
+    /// When timing began or progress was last made, in nanoseconds, with [`REPORTED`] once a stall has been
+    /// reported; 0 while nothing is timed. Both are one word: otherwise a thread could mark a stall that
+    /// is over, and the next one would count as reported.
     pub(super) since: AtomicU64,
     pub(super) count: AtomicU64,
     /// How many bytes were unreclaimed when it was started. Written after `since`, so a thread that
@@ -325,7 +325,7 @@ fn uncount<T: PartialEq>(counts: &mut Vec<(T, usize)>, item: T) {
     }
 }
 
-/// One of them.
+/// A waiting thread or future.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting {
     Thread(u32),

@@ -1,9 +1,9 @@
 //! How long grace periods take.
 //!
-//! Two looks at the clock would be a good part of a grace period that no reader holds up. So of
-//! those one in [`ONE_IN`], by its number, is timed from the moment at which it starts, and counts
-//! for as many. The number is unique, so one thread writes each start. Of several that end at once
-//! the newest counts, as they do for one grace period.
+//! Two looks at the clock would take a good part of a grace period that no reader holds up. So of
+//! those one in [`ONE_IN`], chosen by its number, is timed from its start, and counts for
+//! [`ONE_IN`]. The number is unique, so one thread writes each start. Several that end at once
+//! count as one grace period, and the newest is timed.
 //!
 //! Where a reader holds grace periods up for longer than a moment, the waiters look at the clock
 //! anyway (`stalls.rs`). All of those are timed, from the first look of a waiter, so a rare

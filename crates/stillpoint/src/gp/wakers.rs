@@ -16,12 +16,12 @@
 //!
 //! The service thread, after each pass and outside of it: code that a waker runs there and then (an
 //! executor that polls inside its wakers) may call `barrier`, which a callback must not.
-//! Registering kicks the thread only if the new entry becomes the first. That is enough: of the
-//! first entry and what the thread has last seen as the first (under the same lock), the latter is
-//! never the younger, unless a kick is on its way. An entry that comes behind another changes
-//! neither; one that comes before all others kicks; to take one off makes the first younger, or
-//! none. So what the thread waits for ends no later than what the first entry waits for, and then
-//! it looks again. How kick and look meet: `service.rs`. `loom_futures_*` are the tests.
+//! Registering kicks the thread only if the new entry becomes the first. That is enough: the entry
+//! that the thread last saw as the first, under the same lock, is never younger than the present
+//! first, unless a kick is on its way. An entry behind another changes neither; one that comes
+//! before all others kicks; taking one off leaves a younger first, or none. So what the thread
+//! waits for ends no later than what the first entry waits for, and then it looks again. How kick
+//! and look meet: `server.rs`. `loom_futures_*` are the tests.
 //!
 //! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll
 //! and drop other futures. Panics of a wake-up are contained and counted.
@@ -46,7 +46,8 @@ const SMALL: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     GracePeriod(Cookie),
-    /// The invocation of that number of callbacks in all: [`Engine::callbacks_queued`].
+    /// The invocation of this number of callbacks in all:
+    /// [`Engine::callbacks_queued`](super::engine::Engine::callbacks_queued).
     Callbacks(u64),
 }
 

@@ -1,4 +1,5 @@
-//! What the service thread does for those above the engine, and what that refuses.
+//! The work that the service thread does for the layers above the engine, and the error of waits
+//! that are refused.
 
 use super::seq::Cookie;
 use crate::platform::clock::Nanos;

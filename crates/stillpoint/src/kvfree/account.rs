@@ -28,8 +28,11 @@ use super::{
     tally::{Sums, Tally},
 };
 use crate::{
-    platform::sync::{AtomicU64, AtomicUsize, Ordering},
-    published::{OBJECTS_FREED, Tap, UNRECLAIMED_BYTES},
+    platform::{
+        stats::Tap,
+        sync::{AtomicU64, AtomicUsize, Ordering},
+    },
+    published::{OBJECTS_FREED, UNRECLAIMED_BYTES},
 };
 
 /// The step, in objects, in which a thread publishes how many it has freed.
@@ -287,7 +290,8 @@ impl Shared {
             .raise(OBJECTS_FREED, self.published_freed() as u64);
     }
 
-    /// Keeps the counts of its only thread.
+    /// Resets the counts in the child of a fork, but keeps those that its only thread, the owner of
+    /// `account`, has not published yet.
     pub(super) fn keep(&self, account: &Account) {
         let freed = account.unpublished_freed.load(Ordering::Relaxed);
         self.published.freed.fetch_add(freed, Ordering::Relaxed);
@@ -295,7 +299,8 @@ impl Shared {
         account.reset();
     }
 
-    /// Nothing is unreclaimed; what was published as freed stays counted.
+    /// Resets the counts in the child of a fork. Nothing is unreclaimed there; what was published as freed
+    /// stays counted.
     pub(super) fn reset_in_child(&self) {
         let freed = self.published_freed();
         self.published.footprint.store(0, Ordering::Relaxed);

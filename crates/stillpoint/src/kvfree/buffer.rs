@@ -388,7 +388,7 @@ impl ThreadBuffer {
     /// Marks the owner as reclaiming until what is returned is dropped; `None` if it is marked.
     /// Owner only.
     pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
-        // Made only if it is wanted: dropping one takes the mark back.
+        // Made only if the mark is new: dropping one clears it.
         (!self.reclaiming.swap(true, Ordering::Relaxed)).then(|| Reclaiming(&self.reclaiming))
     }
 
@@ -477,7 +477,7 @@ impl ThreadBuffer {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Resets everything but the pages: the buffer is parked, and in no list. Owner only.
+    /// Resets everything except the pages: the buffer is then parked, and in no list. Owner only.
     pub(super) fn reset(&self) {
         self.limit.store(PARKED, Ordering::Relaxed);
         self.idle.reset();

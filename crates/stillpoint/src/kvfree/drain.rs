@@ -1,10 +1,10 @@
 //! What the service thread does about deferred frees.
 //!
-//! It frees what no retiring thread will come back for: pages with destructors, large pages, pages of
-//! threads that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
-//! that are not parked; what an idle one has left is adopted (sealed pages as they are, an open
-//! page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
-//! has nothing left is parked (`buffer.rs`). When all are parked and nothing waits, it asks for no
+//! It frees what no retiring thread will come back for: pages with destructors, large pages, pages
+//! of threads that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at
+//! the threads that are not parked. It adopts what an idle one has left (sealed pages as they are,
+//! an open page's objects by copying them), and the sealed pages of a slow one. It parks a thread
+//! that has nothing left (`buffer.rs`). When all are parked and nothing waits, it asks for no
 //! further tick.
 
 use super::{
@@ -39,8 +39,8 @@ const IDLE_TICKS: u32 = 2;
 /// for minutes.
 const SLOW_TICKS: u32 = 8;
 
-/// Where objects are freed on demand, a thread's sealed pages are adopted, too, once they are this
-/// many of its shares: it asks for nothing.
+/// Where objects are freed on demand, a thread's sealed pages are adopted, too, once they weigh
+/// this many shares: the thread does not ask for frees.
 const NEGLECTED_SHARES: usize = 2;
 
 /// A thread is parked after it has been idle for this many ticks in a row; from then on it has no
@@ -56,9 +56,8 @@ struct Scan {
 }
 
 impl Heap {
-    /// Makes a pass: adopts what no other thread will free, and frees what is due. One thread at a
-    /// time.
-    /// `retired` is as for [`Heap::note_nested`].
+    /// Makes a pass: adopts what no other thread will free, and frees what is due. For one thread
+    /// at a time. `retired` is as for [`Heap::note_nested`].
     pub(crate) fn drain<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -101,8 +100,8 @@ impl Heap {
         }
     }
 
-    /// Puts the pages that have arrived in order, and begins the flush with that `ticket`. After
-    /// the look at the threads: one that was exiting then has handed its pages over since.
+    /// Puts the pages that have arrived in order, and begins the flush with that `ticket`. Called
+    /// after the look at the threads: one that was exiting then has handed its pages over by now.
     fn sort_pending(&self, ticket: Option<u64>) {
         let mut pending = lock(&self.line.pending);
         pending.sort();
@@ -131,7 +130,7 @@ impl Heap {
             } else {
                 (0, 0)
             };
-            // Where objects are freed on demand: the thread retires, and asks for nothing.
+            // Where objects are freed on demand: the thread retires, and does not ask for frees.
             let asks_not = self.frees_on_demand()
                 && queue.sealed.footprint() >= NEGLECTED_SHARES * self.thread_share();
             if slow >= SLOW_TICKS || asks_not {
@@ -203,7 +202,7 @@ impl Heap {
             let Some(copy) = Page::try_new().or_else(|| self.line.reserve.take()) else {
                 return false;
             };
-            // SAFETY: an empty page of our own.
+            // SAFETY: an empty page that is ours.
             let at = unsafe { copy.as_ref() };
             page.move_to(at, until);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
@@ -263,10 +262,11 @@ impl Heap {
         }
     }
 
-    /// Frees all pending pages that are due, with nothing held; up to the first large one, as the system
-    /// may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
-    /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
-    /// destructor nothing is pending any more. Returns whether there was anything to free.
+    /// Frees all pending pages that are due, with nothing held. Stops after the first large one,
+    /// because the system may take a tenth of a second to take 256 MiB back. Callbacks and pages
+    /// that have become due meanwhile are for the next pass, which begins at once. In the child of
+    /// a fork by a destructor nothing is pending any more. Returns whether there was anything to
+    /// free.
     fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) -> bool {
         let mut has_freed = false;
         while let Some(page) = self.take_oldest_due(engine) {

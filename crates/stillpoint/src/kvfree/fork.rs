@@ -2,9 +2,9 @@
 //!
 //! The child looks at nothing that a lock guards (`stillpoint-platform/src/fork.rs`): it replaces
 //! the locks, and what they guard by nothing. So pages and the buffers of other threads are leaked.
-//! The buffer of the thread that forks is its own, and can be read; it is emptied, and listed again
-//! at its next append, which finds no open page and so takes the slow path. Of what other threads
-//! have freed, the child counts what they had published (`account.rs`).
+//! The thread that forks may read its own buffer. That is emptied, and listed again at its next
+//! append, which finds no open page and so takes the slow path. Of what other threads have freed,
+//! the child counts what they had published (`account.rs`).
 //!
 //! A destructor may be what forks. The loops over what is to be freed compare
 //! [`process`](crate::platform::fork::process) after each call of one, and then forget the rest.

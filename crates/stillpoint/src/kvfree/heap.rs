@@ -4,9 +4,9 @@
 //! # Locks
 //!
 //! `threads_end`, then `buffers`, then a buffer's `queue`, then `pending` or `reserve`, under which
-//! no other is taken. A buffer's `freeing` is held while user code runs, so nothing is held when it
-//! is waited for; but at the end of the domain, when only a thread that exits can have it, which
-//! lets go of it before it takes `buffers`.
+//! no other is taken. A buffer's `freeing` is held while user code runs, so a thread that waits for
+//! it holds nothing. The exception is the end of the domain, when only a thread that exits can have
+//! it, and releases it before it takes `buffers`.
 
 use super::{
     account::{Account, Change, FREED_STEP, Shared},
@@ -23,11 +23,12 @@ use crate::{
     histogram::{Histogram, Recorder},
     platform::{
         clock::{self, Nanos},
+        stats::Words,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
     },
     published::{
         ASSISTS, BUDGET_BYTES, INLINE_WAITS, OBJECTS_LEAKED, PANICS, RECLAIM_TIMES, WAIT_TIMES,
-        WAITS, Words,
+        WAITS,
     },
     trace,
 };
@@ -36,8 +37,9 @@ use std::sync::OnceLock;
 /// Budget of a new domain, in bytes.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
 
-/// How often statistics add all accounts up: the lowest sum is the nearest, as each is too high by
-/// what the service thread frees meanwhile. Once in the model, where each step costs minutes.
+/// How often statistics add all accounts up. The lowest sum is the most exact, because each is too
+/// high by what the service thread frees meanwhile. Once in the model, where each step costs
+/// minutes.
 const LOOKS: usize = if IN_MODEL { 1 } else { 2 };
 
 #[derive(Debug)]
@@ -70,8 +72,7 @@ pub(crate) struct Heap {
     pub(super) wait_times: Recorder,
     /// How long passes have taken that have freed something.
     pub(super) reclaim_times: Recorder,
-    /// How long those waits might have been, together: for tests, which cannot rely on how long
-    /// they were.
+    /// The sum of the bounds of those waits: for tests, which cannot rely on how long they were.
     #[cfg(test)]
     pub(crate) waits_granted: AtomicU64,
     pub(super) inline_waits: AtomicU64,
@@ -237,7 +238,8 @@ impl Heap {
     /// not look at it then. Under the lock of the queue. Returns as [`Heap::note_freed_by`].
     fn note_change(&self, buffer: &ThreadBuffer, by: Tally, freed: usize) -> bool {
         let (unpublished, unpublished_freed) = buffer.account.add(by, freed);
-        // Each by itself: what a thread seals and what it frees may cancel out for ever.
+        // The two steps are separate: what a thread seals and what it frees may cancel out for
+        // ever.
         let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
         let is_step_of_freed = buffer.is_parked() || unpublished_freed >= FREED_STEP;
         (is_step || is_step_of_freed)
@@ -272,9 +274,9 @@ impl Heap {
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
     }
 
-    /// Runs destructors by `free`, and notes whether they have retired anything on this thread, of
-    /// which `retired` returns a number that changes with that. Before a flush that waits for them
-    /// is told that they have run.
+    /// Runs destructors by `free`, and notes whether they have retired anything on this thread:
+    /// `retired` returns a number that changes with each retire. It is noted before a flush that
+    /// waits for them learns that they have run.
     pub(super) fn note_nested<N: PartialEq, R>(
         &self,
         retired: impl Fn() -> N,
@@ -288,8 +290,8 @@ impl Heap {
         result
     }
 
-    /// Returns a number that goes up when destructors have retired something, before a flush ends
-    /// that waits for them.
+    /// Returns a number that goes up when destructors have retired something, before a flush that
+    /// waits for them ends.
     pub(crate) fn nested_retires(&self) -> u64 {
         self.nested.load(Ordering::Relaxed)
     }
@@ -337,9 +339,9 @@ impl Heap {
         self.waiting_in(&lock(&self.buffers), ThreadBuffer::tallies)
     }
 
-    /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While a thread
-    /// holds that of the threads' list, it knows the bytes, and the objects freed, as far as they
-    /// have been published, the assists of threads that have exited, and nothing else.
+    /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While another
+    /// thread holds the lock of the threads' list, it has only the published bytes and freed
+    /// objects, and the assists of threads that have exited.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         let Some(buffers) = try_lock(&self.buffers) else {
             let bytes = self.shared.published_bytes();
@@ -394,8 +396,8 @@ impl Heap {
         }
     }
 
-    /// Copies the counters of which nothing else does, for a pass of the service thread; all of the
-    /// domain's panics are given to it.
+    /// Copies the counters that are copied only here, in a pass of the service thread. `panics` are
+    /// all of the domain's.
     pub(crate) fn publish_work(&self, panics: u64) {
         let tap = self.shared.tap();
         if !tap.is_open() {

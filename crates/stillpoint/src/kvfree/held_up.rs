@@ -1,18 +1,18 @@
-//! For how long grace periods have been held up where objects are freed on demand.
+//! Times for how long a reader has held grace periods up, in domains that free on demand.
 
 use crate::platform::{
     clock::Nanos,
     sync::{AtomicU64, Ordering},
 };
 
-/// No thread waits for a section that has held grace periods up for longer than this. A shorter one is most
-/// often of a thread that has lost its processor, and gets it back if others sleep.
+/// No thread waits for a section that has held grace periods up for longer than this. A shorter one
+/// mostly belongs to a thread that has lost its processor, and gets it back if others sleep.
 pub(super) const LONG: Nanos = 10_000_000;
 
-/// Since when the grace period that is to end next has been held up, as far as a thread has seen
-/// that: how many have ended, and a time, in one word. Once the reader has left, another one ends,
-/// and the time begins anew. It is all threads' together, or they would wait for the same reader one
-/// after the other.
+/// Since when the next grace period has been held up, as far as threads have seen: the number of
+/// those that have ended, and a time, in one word. Once the reader has left, a grace period ends,
+/// and the time begins anew. All threads share it, or they would wait for the same reader one after
+/// the other.
 ///
 /// Two threads may record their times out of order, so a recorded time may be in the future. A thread that
 /// loses its processor within [`HeldUp::note`] may begin the time anew; then all wait a little longer.

@@ -1,20 +1,22 @@
-//! Which parts of an open page may be freed without the rest: what flushes have marked.
+//! The parts of an open page that flushes have marked, which may be freed without the rest.
 
 use super::page::Fill;
 use crate::gp::Cookie;
 
-/// Parts of a thread's open page, each from its beginning, that may be freed without the rest once a
-/// grace period has ended: a flush that sealed the page for a few objects would cost a page.
+/// Parts of a thread's open page, each from the page's beginning, that may be freed without the
+/// rest once a grace period has ended. Otherwise a flush would have to seal the page, and waste it
+/// on a few objects.
 ///
-/// Two are enough. If there is a third, it takes the place of the second, whose objects it has as
-/// well; the first is kept, so that it ends at some time however often the thread flushes.
+/// Two are enough. A third replaces the second, whose objects it includes. The first is kept, so
+/// its grace period ends at some time however often the thread flushes.
 #[derive(Debug)]
 pub(super) struct Marks {
     older: Option<Mark>,
     newer: Option<Mark>,
 }
 
-/// Once the grace period has ended, what was in the page when it was so full may be freed.
+/// Once the grace period of `cookie` has ended, what was in the page when it was `fill` full may be
+/// freed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub(super) fill: Fill,
@@ -29,8 +31,8 @@ impl Marks {
         }
     }
 
-    /// Marks a page that is so full; `name` names a grace period if that is new. Returns the mark's
-    /// cookie.
+    /// Marks a page that is `fill` full. If there is no such mark, `name` names its grace period.
+    /// Returns the mark's cookie.
     pub(super) fn note(&mut self, fill: Fill, name: impl FnOnce() -> Cookie) -> Cookie {
         match self.newer {
             Some(newer) if newer.fill.len() == fill.len() => newer.cookie,
@@ -43,7 +45,7 @@ impl Marks {
         }
     }
 
-    /// Returns the largest mark: there is an older one only beside it.
+    /// Returns the newer mark, which is the larger one.
     pub(super) fn newest(&self) -> Option<Mark> {
         self.newer
     }

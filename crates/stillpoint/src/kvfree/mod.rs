@@ -24,7 +24,7 @@
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that
 //! thread's queue of sealed pages, and is freed from there by the same thread; or it goes by way of
-//! the service thread. It uses `gp` alone: any flavour of readers can use it.
+//! the service thread. It imports only `gp`, so readers of any flavour can use it.
 //!
 //! # Why nothing is freed too early
 //!

@@ -1,16 +1,16 @@
-//! Domains whose retirers say when objects are freed: those of another library's interface, whose
+//! Domains whose retirers say when objects are freed: for the interface of another library, whose
 //! users rely on where destructors run.
 //!
 //! A retire never frees, waits or ends a grace period, and neither does the end of a section. Full
-//! pages queue up with their thread, plain or not; the thread frees them where it asks for it
-//! ([`Heap::free_some`], [`Heap::flush_own`]). What it does not come back for is the service
-//! thread's, as everywhere (`drain.rs`); that thread adopts what is open of a slow one as well,
-//! because such a thread may ask for nothing for minutes.
+//! pages queue up with their thread, plain or not, and the thread frees them when it asks for that
+//! ([`Heap::free_some`], [`Heap::flush_own`]). The service thread adopts what a thread does not
+//! come back for, as everywhere (`drain.rs`); of a slow thread it adopts the open pages as well,
+//! because that may not ask for minutes.
 //!
-//! There is no throttle: nothing here holds a thread back. Past its share, or past the budget, a
-//! thread that asks frees more, and is told so if a reader holds its pages up ([`Left`]); it may then
-//! wait a little. A reader that has held them up for [`LONG`](super::held_up::LONG) is none to wait for: all threads are
-//! told that, and memory grows. So the budget is a target, and no bound.
+//! Nothing throttles a thread here. Past its share, or past the budget, a thread that asks frees
+//! more. If a reader holds its pages up, it is told so ([`Left`]) and may wait a little. Once a
+//! reader has held them up for [`LONG`](super::held_up::LONG), threads are told not to wait, and
+//! memory grows. So the budget is a target, not a bound.
 
 use super::{
     around::{Around, call_around},
@@ -130,10 +130,10 @@ impl Heap {
             return;
         };
         if let Some(cookie) = newest {
-            // However far this comes: the cookies of pages and marks say which are due.
+            // The result does not matter: the cookies of pages and marks say which are due.
             let _ = engine.recheck(cookie, thread::token());
-            // A few at a time: a flush of the domain waits for those that are being freed. No more than
-            // there were: destructors may retire again.
+            // A few at a time, because a flush of the domain waits for those that are being freed;
+            // and no more than there were, because destructors may retire again.
             let _ = (0..pages)
                 .step_by(PAGES_PER_SEAL)
                 .all(|_| self.free_own(engine, buffer, PAGES_PER_SEAL));
@@ -184,7 +184,7 @@ impl Heap {
                 return;
             };
             let taken = page.take_before(until, &mut slots);
-            // Without a page of their own.
+            // They have no separate page.
             buffer.account.sealed.add(Tally::of_objects(taken));
             if page.objects() == 0 {
                 // What is taken has left it, so the next objects find the lines that are warm.
@@ -241,9 +241,8 @@ impl Heap {
         }
     }
 
-    /// Frees a page on a thread that has not been asked to: inside a section where objects are
-    /// freed on demand, because all that are freed on demand are, and if the domain's [`Around`]
-    /// lets it.
+    /// Frees a page on a thread that has not asked for it. Where objects are freed on demand this
+    /// is inside a section, as all frees there are, and if the domain's [`Around`] lets it.
     ///
     /// # Safety
     ///

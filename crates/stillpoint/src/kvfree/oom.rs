@@ -32,7 +32,7 @@ use crate::{
 /// What happens to a retired object if there is no memory for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnNoPage {
-    /// Give it back at once: the caller has another way.
+    /// Give it back at once: the caller has another way to free it.
     Fail,
     /// Wait for a grace period and free it, or give it back where waiting is impossible: the
     /// single-argument kvfree_rcu()'s way out.

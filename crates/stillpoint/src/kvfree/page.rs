@@ -1,9 +1,8 @@
 //! A page of slots, what a slot knows of an object, and lists of pages.
 //!
-//! A page has one owner, which appends, and readers, which come later and on other threads: the
-//! slots before `len` are written, and never again changed, once `len` says so (P1 release, D3
-//! acquire: `buffer.rs`). All else in the head belongs to the holder of the lock of the list or
-//! queue that the page is in.
+//! A page has one owner, which appends, and readers on other threads. The slots before `len` are
+//! written and never change again (P1 release, D3 acquire: `buffer.rs`). The rest of the head
+//! belongs to the holder of the lock of the list or queue that the page is in.
 
 use crate::{
     gp::Cookie,
@@ -218,7 +217,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 const HEAD_BYTES: usize = 48;
 
-/// The model's pages are as short as can be, and its cells have a state of their own.
+/// The model's pages are as short as can be, and its cells have a separate state.
 const IS_MODEL: bool = cfg!(stillpoint_loom);
 
 /// How many objects a page holds.
@@ -235,7 +234,7 @@ pub(super) const HEAVIEST: usize = 1 << 39;
 /// How many objects ahead of the one that is freed the next ones are fetched.
 const PREFETCH: usize = 8;
 
-/// How full a page is: the length in the low 16 bits, the bytes above, so that one store tells
+/// How full a page is: the length in the low 16 bits, the bytes above, so that one store publishes
 /// both.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fill(u64);
@@ -294,7 +293,7 @@ impl Page {
         let page = NonNull::new(unsafe { std::alloc::alloc(layout) }.cast::<Page>())?;
         let at = page.as_ptr();
         // SAFETY: the memory is ours and of this layout; every field is written, the slots (which
-        // may hold anything) only where cells have a state of their own.
+        // may hold anything) only where cells have a separate state.
         unsafe {
             (&raw mut (*at).fill).write(AtomicU64::new(0));
             (&raw mut (*at).first).write(AtomicU32::new(0));
@@ -342,8 +341,8 @@ impl Page {
         fill
     }
 
-    /// Returns how full the page is. Look [D3], Acquire: what the owner did before it published
-    /// that is seen.
+    /// Returns how full the page is. Look [D3], Acquire: the caller sees what the owner did before
+    /// it published that.
     pub(super) fn fill(&self) -> Fill {
         Fill(self.fill.load(Ordering::Acquire))
     }
@@ -372,19 +371,20 @@ impl Page {
         self.len() - self.first()
     }
 
-    /// Returns whether some remain of those that were there when the page was `until` full. Under
-    /// the lock.
+    /// Returns whether any of the objects remain that were there when the page was `until` full.
+    /// Under the lock.
     pub(super) fn has_some_before(&self, until: Fill) -> bool {
         until.len() > self.first()
     }
 
-    /// Copies what remains of what was there when the page was `until` full to an empty page, and
-    /// forgets it here. Under the lock; the owner may append meanwhile.
+    /// Moves the objects that remain of those that were there when the page was `until` full to an
+    /// empty page. Under the lock; the owner may append meanwhile.
     pub(super) fn move_to(&self, copy: &Page, until: Fill) {
         for slot in self.first()..until.len() {
             copy.push(self.slot(slot), 0);
         }
-        // Both at once: the bytes are those of just these objects, which no slot tells.
+        // One load for both: no slot tells its bytes, so the sum must be that of exactly these
+        // objects.
         let bytes = until.bytes() - self.handed_on.load(Ordering::Relaxed);
         copy.fill.fetch_add((bytes as u64) << 16, Ordering::Relaxed);
         self.first.store(until.len() as u32, Ordering::Relaxed);
@@ -507,7 +507,7 @@ pub(super) unsafe fn free_slots(
     panicked
 }
 
-/// The reserve: an empty page for when none can be allocated; or none.
+/// The reserve: at most one empty page, for when none can be allocated.
 #[derive(Debug)]
 pub(super) struct ReservePage(pub(super) Mutex<PageList>);
 
@@ -516,7 +516,7 @@ impl ReservePage {
         Self(Mutex::new(PageList::new()))
     }
 
-    /// Puts a page by if there is none yet, and memory for it.
+    /// Allocates the reserve if there is none, and there is memory.
     pub(super) fn fill(&self) {
         if lock(&self.0).is_empty()
             && let Some(page) = Page::try_new()
@@ -525,7 +525,7 @@ impl ReservePage {
         }
     }
 
-    /// Puts an empty page by, or gives its memory back. The page is the caller's.
+    /// Keeps an empty page as the reserve, or gives its memory back. The page is the caller's.
     pub(super) fn put(&self, page: NonNull<Page>) {
         let mut reserve = lock(&self.0);
         if reserve.is_empty() {

@@ -13,7 +13,7 @@
 //!
 //! Two things are not in this order: the sealed pages of a thread that frees them itself (`buffer.rs`),
 //! and objects that callbacks free because there was no memory for a page (`oom.rs`). Callbacks run in the
-//! order in which they were queued, may be delayed, and have a barrier of their own.
+//! order in which they were queued, may be delayed, and have a separate barrier.
 
 use super::page::{Page, PageList};
 use crate::{

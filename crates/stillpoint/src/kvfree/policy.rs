@@ -3,8 +3,7 @@
 
 use crate::gp::{self, Cookie, Engine, policy::Sound};
 
-/// Which parts of deferred frees are present, beside those of grace periods: all of a domain's
-/// machinery.
+/// Which parts of deferred frees are present, beside those of grace periods.
 ///
 /// # Safety
 ///

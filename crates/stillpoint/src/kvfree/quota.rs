@@ -61,7 +61,8 @@ impl Quota {
         self.cost.store(0, Ordering::Relaxed);
         let time = now.saturating_sub(self.ended_last.swap(now, Ordering::Relaxed));
         let quota = self.within(share);
-        // Of the time, the part that grace periods took, and the part that they may take.
+        // The part of the time that grace periods took, and the part that they may take, both
+        // multiplied by `time` and `ALL_TIME`.
         let took = u128::from(cost.max(1)) * ALL_TIME as u128;
         let may_take = u128::from(time) * quota as u128;
         let step = quota / QUOTA_STEP;

@@ -14,7 +14,7 @@ pub(super) enum Channel {
 
 pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
 
-/// The least weight, in bytes, of an object with a destructor of which it is not known what it owns: a
+/// The least weight, in bytes, of an object with a destructor that no user has weighed: a
 /// collection is three words that own a table.
 const UNWEIGHED: usize = 1024;
 

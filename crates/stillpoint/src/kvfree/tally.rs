@@ -1,4 +1,4 @@
-//! Counts of pages and objects: of one moment, and sums that other threads read.
+//! Counts of pages and objects: a count at one moment, and sums that other threads read.
 
 use super::page::{Page, footprint_of};
 use crate::platform::sync::{AtomicUsize, Ordering};

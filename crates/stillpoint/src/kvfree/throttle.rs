@@ -1,10 +1,11 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
-//! One rule, which `README.md` in this folder explains: a thread that fills a page, or past the budget
-//! opens one, frees a few of its pages that are due. If none is, and its queue has reached its *quota*, it drives a grace
-//! period. If that does not help, and its queue has reached twice its *share* or the domain is past its
-//! budget, it waits for whoever frees what it adds, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`].
-//! Inside a section it does not drive or wait before the end.
+//! One rule, which `README.md` in this folder explains: a thread that fills a page, or past the
+//! budget opens one, frees a few of its pages that are due. If none is, and its queue has reached
+//! its *quota*, it drives a grace period. If that does not help, and its queue has reached twice
+//! its *share* or the domain is past its budget, it waits for the readers or the service thread
+//! that delay the free, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`]. Inside a section it does
+//! not drive or wait before the end.
 //!
 //! # Driving a grace period
 //!
@@ -73,7 +74,7 @@ pub(super) const PAGES_PER_SEAL: usize = 2;
 /// before it starts it; so the rate of starts does not grow with the number of threads.
 const NAMED_FOR_EACH: usize = PAGE_BYTES;
 
-/// What it seals for one at most: half of the smallest quota.
+/// The most that it seals for one before it starts that: half of the smallest quota.
 const MOST_NAMED: usize = SMALLEST_QUOTA / 2;
 
 /// A thread publishes its unreclaimed bytes in steps of this part of its quota.

@@ -1,5 +1,6 @@
-//! Cells: `Rcu<T>`, a value that is read without a lock and replaced as a whole, and `RcuOption<T>`,
-//! which may be empty and of which the other is made: a pointer that is replaced atomically.
+//! Cells: `Rcu<T>`, a value that is read without a lock and replaced as a whole, and
+//! `RcuOption<T>`, which may be empty. An `RcuOption` is a pointer that is replaced atomically; an
+//! `Rcu` is one that is never null.
 //!
 //! The store that publishes a value (release) pairs with the load that finds it (acquire): the
 //! reader sees the value complete. (Consume would do; Rust has none, and on x86-64 and AArch64 an
@@ -76,8 +77,7 @@ use std::{
 /// if the section is an [`OwnedGuard`](crate::tasks_trace::OwnedGuard)'s, or if they block on a
 /// future. Whatever else they wait for delays the domain's deferred frees, too.
 pub struct Rcu<T: Send + Sync + 'static>(
-    /// Never empty: it is made full, and none of our methods empties it but the one that takes the
-    /// cell apart.
+    /// Never empty: only `into_inner`, which takes the cell apart, empties it.
     RcuOption<T>,
 );
 

@@ -1,6 +1,5 @@
-//! A domain's engine and its heap, with the machinery that a [`Policy`] leaves: what is behind a
-//! [`Domain`](super::Domain), which has all of it, and documents it. Only tortures use this type
-//! itself, for the sake of broken policies.
+//! What is behind a [`Domain`](super::Domain), which documents the methods: an engine and a heap. A
+//! [`Policy`] may leave parts of the protocol out; only tortures use such domains.
 
 use crate::{
     gp::{
@@ -213,8 +212,8 @@ impl<P: Policy> Inner<P> {
         // User code, like the callbacks: it must not linger until the last thread lets go of the
         // domain.
         self.parts.engine().set_stall_handler(None);
-        // A callback or destructor may have left something new behind it. By what is done, not by
-        // what is counted as waiting: a fault may have left a count behind.
+        // A callback or destructor may have queued something new. The loop goes by what is done,
+        // not by the counts of what waits, which a fault may have left too high.
         loop {
             let called = self.parts.engine().run_all_callbacks();
             if !self.parts.heap().free_all(self.parts.engine()) && !called {
@@ -405,9 +404,9 @@ impl<P: Policy> Drop for Core<P> {
 
 impl<P: Policy> fmt::Debug for Core<P> {
     /// Waits for no lock. Objects in pages that are not full are not counted. While another thread
-    /// holds the lock of the threads' list, only bytes, objects freed and assists are, and roughly:
-    /// a thread that joins or leaves the domain, the service thread as it looks at the threads, other
-    /// statistics.
+    /// holds the lock of the threads' list (it joins or leaves the domain, looks at the threads as
+    /// the service thread, or collects statistics), only bytes, freed objects and assists are
+    /// counted, and those roughly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = Statistics::snapshot(self.engine(), self.inner.parts.heap());
         let mut shown = f.debug_struct("Domain");

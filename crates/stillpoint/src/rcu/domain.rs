@@ -95,9 +95,10 @@ impl Domain {
     ///
     /// A section costs two fences (some ten nanoseconds); a grace period makes no system call and
     /// interrupts no processor. It is for readers that must not be disturbed, for updates as
-    /// frequent as reads, and for [`QsbrReader`](crate::QsbrReader)s, which fence only where they pass a quiescent
-    /// state that a waiter may need. When a thread that has retired here falls idle, the service
-    /// thread still makes one membarrier; `STILLPOINT_MEMBARRIER=off` avoids even that.
+    /// frequent as reads, and for [`QsbrReader`](crate::QsbrReader)s, which fence only where they
+    /// pass a quiescent state that a waiter may need. When a thread that has retired here falls
+    /// idle, the service thread still makes one membarrier; `STILLPOINT_MEMBARRIER=off` avoids even
+    /// that.
     ///
     /// ```
     /// let domain = stillpoint::Domain::with_fences();
@@ -139,8 +140,8 @@ impl Domain {
     }
 
     /// Returns whether the calling thread is inside a section of this domain, through a guard or a
-    /// QSBR reader (an owned guard is no thread's), so that it must not wait for a grace period here. The kernel's
-    /// `rcu_read_lock_held()`.
+    /// QSBR reader (an owned guard is no thread's), so that it must not wait for a grace period
+    /// here. The kernel's `rcu_read_lock_held()`.
     ///
     /// A few loads if it is, through a guard that it made; otherwise it looks at the records of all
     /// threads. Never blocks. Async-signal-safe.
@@ -247,9 +248,9 @@ impl Domain {
     /// which a call of this overrides. The service thread is held up while it has work, and
     /// finishes no callback and no page of up to 253 retired objects.
     ///
-    /// Zero means never, as does any time that is too long to elapse: nothing is reported, or
-    /// counted as a stall, and writers past the budget wait for a reader that never leaves each
-    /// time, and not only until it is reported.
+    /// Zero means never, as does any time that is too long to elapse. Then nothing is reported or
+    /// counted as a stall, and a reader that never leaves holds writers past the budget back at
+    /// each page, instead of only until it is reported.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
@@ -340,7 +341,7 @@ impl Default for Domain {
 
 impl fmt::Debug for Domain {
     /// Waits for no lock, so objects in pages that are not full yet are not counted. While it adds
-    /// up, it holds that of the threads' list, which a thread may wait for that comes or exits.
+    /// up, it holds the lock of the threads' list, for which a thread that joins or exits may wait.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
     }
@@ -390,11 +391,11 @@ impl Drop for Kept {
 /// A [`Guard`] without a lifetime: it keeps its domain itself. For structures that hold a guard beside
 /// a handle of the domain, or that give guards out by an interface without lifetimes.
 ///
-/// Made by [`Domain::read_lock_static`](crate::Domain::read_lock_static). It belongs to its thread,
-/// nests, and may be leaked as a `Guard`, and protects the same. What is different: it is a handle
-/// of the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end), so
-/// making and dropping it costs two atomic read-modify-writes each, on a line that all threads
-/// share, and is not async-signal-safe. A guard of the global domain has no lifetime to begin with
+/// Made by [`Domain::read_lock_static`](crate::Domain::read_lock_static). Like a `Guard` it belongs
+/// to its thread, nests and may be leaked, and it protects the same. Unlike one it is a handle of
+/// the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end): making
+/// and dropping it costs two atomic read-modify-writes each, on a line that all threads share, and
+/// is not async-signal-safe. A guard of the global domain has no lifetime to begin with
 /// (`Guard<'static>`), nor has one of a domain in a `static`. One that may change threads is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
 ///
@@ -425,8 +426,8 @@ impl Drop for Kept {
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
 pub struct StaticGuard {
-    /// Alive for as long as the domain. A pointer, because dropping the handle may end the domain
-    /// while a reference in the guard's place would still have to be good; so it is neither Send nor
+    /// Valid as long as the domain. A pointer, because dropping the handle may end the domain while
+    /// a reference in this field would still have to be valid. So the guard is neither Send nor
     /// Sync.
     record: NonNull<Record>,
     /// Dropped after the section has ended.
@@ -519,8 +520,8 @@ mod tests {
     use super::*;
     use std::{ptr::NonNull, sync::mpsc::channel};
 
-    /// A thread may be stopped while it holds its lock, and a debugger's or a log's look at the
-    /// domain must not hang with it.
+    /// A debugger or a log may look at a domain while a thread that holds one of its locks is
+    /// stopped.
     #[test]
     fn to_show_a_domain_takes_no_lock_of_a_thread() {
         let domain = Domain::new();

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{alloc::Layout, cell::OnceCell, ptr::NonNull, sync::atomic::AtomicU64};
 
-/// Which side of a section pays for the order.
+/// Which side pays for the order of sections and grace periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fences {
     /// A section begins with a fence, and a grace period needs no system call.
@@ -37,8 +37,8 @@ pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Doma
     Domain::of(core)
 }
 
-/// A reader of a thread, beside that which the thread has by its guards, with one section at a
-/// time.
+/// A reader of a thread, with one section at a time, beside the reader that the thread's guards
+/// use.
 #[derive(Debug)]
 pub struct Reader {
     record: NonNull<Record>,
@@ -163,8 +163,8 @@ impl Reader {
         self.buffer.get().map(|buffer| buffer.append(object))
     }
 
-    /// All of it in registers: a request goes through memory, which the fast path would have to
-    /// fill.
+    /// Takes all of it in registers: a request would go through memory, which the fast path would
+    /// have to fill.
     ///
     /// # Safety
     ///

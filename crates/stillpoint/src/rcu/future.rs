@@ -95,8 +95,8 @@ impl<P: Policy> Future for Sleeper<'_, P> {
                     self.leave();
                     panic!("stillpoint: {why}");
                 }
-                // The system has no thread to give, or it is down: the task has to ask again by
-                // itself.
+                // The system refuses the service thread, or that is down: the task has to poll
+                // again by itself.
                 waker.wake_by_ref();
             }
         }
@@ -120,10 +120,10 @@ impl Domain {
     /// that the same single-threaded executor would have to run first. That cannot be detected
     /// beforehand; it is reported as a stall that names the guard's thread.
     ///
-    /// The domain's service thread wakes the task, between its passes, in no order that later calls
-    /// could hold up. An executor that goes on with a task inside its waker does so on that thread:
-    /// there the task may call [`Domain::barrier`], but whatever it waits for, the tasks and
-    /// callbacks behind it wait too.
+    /// The domain's service thread wakes the task, between its passes; later calls cannot hold that
+    /// up. If the executor runs the task inside its waker, it runs on that thread. It may call
+    /// [`Domain::barrier`] there, but while it waits, the domain's other tasks and callbacks wait
+    /// too.
     ///
     /// # Deadlocks
     ///

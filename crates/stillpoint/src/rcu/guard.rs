@@ -94,12 +94,12 @@ impl<P: Policy> Core<P> {
         Guard::of(self.lock_late())
     }
 
-    /// Begins a section of a thread without its own record, because that no longer exists or cannot
-    /// be allocated: a level of the section that it has open, or a new one through a record for
-    /// that section alone. It allocates only if all records that the domain has are taken.
+    /// Begins a section of a thread whose own record no longer exists or cannot be allocated. If it
+    /// has a section open, this is a further level of that; otherwise it is a new section, through
+    /// a record for that section alone. Allocates only if all records of the domain are taken.
     ///
-    /// All levels have one record, and the thread is not bound before they are over ([`thread`]):
-    /// so it makes no difference which of them an unlock without a guard ends.
+    /// All levels have the same record, and the thread is not bound before they have ended
+    /// ([`thread`]), so an unlock without a guard may end any of them.
     #[cold]
     pub(super) fn lock_late(&self) -> &Record {
         let me = platform_thread::token();

@@ -7,13 +7,13 @@
 //! | `guard` | a read-side critical section |
 //! | `domain` | a domain as users see it, and the global ones |
 //! | `builder`, `wait`, `retire`, `future`, `qsbr` | more of its methods: settings; grace periods and callbacks; deferred frees; waits of tasks; threads that read all the time |
-//! | `retired`, `cell`, `weigh` | what is swapped out of a cell; `Rcu<T>` and `RcuOption<T>`; what values own beside their own size |
+//! | `weigh`, `retired`, `cell` | what values own beside their own size; what is swapped out of a cell; `Rcu<T>` and `RcuOption<T>` |
 //! | `raw` | the same without guards and panics, for the C library |
 //! | `epoch` | readers that count for themselves, frees on demand: for the drop-in for crossbeam-epoch |
 //! | `unwind` | that panics of user code break none of these |
 //!
-//! Each file imports from those before it only (`tests/imports.rs`). This module adds no orderings
-//! beyond the cell's: the proofs are in `gp/README.md`.
+//! Each file imports only from those before it; `tests/imports.rs` sees that there is no circle. This
+//! module adds no orderings beyond the cell's: the proofs are in `gp/README.md`.
 
 mod builder;
 mod cell;
@@ -129,11 +129,11 @@ pub fn synchronize_expedited() {
 /// user: all domains that there are and will be.
 ///
 /// They are in a memory file of 8 MiB, of which little takes memory. Others find it in
-/// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread is
-/// started and none ticks: what is counted is counted there, too, beside the read side. An event
-/// between the first domain and this call may be missing in it, and so may one of another thread during
-/// this call. `STILLPOINT_STATS=on` in the
-/// environment does the same at the first domain. To call it again does nothing.
+/// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread
+/// is started and none ticks: what is counted is counted there, too, beside the read side. An event
+/// between the first domain and this call may be missing in it, and so may one of another thread
+/// during this call. `STILLPOINT_STATS=on` in the environment does the same at the first domain.
+/// Calling it again does nothing.
 ///
 /// Takes locks for a moment; makes some ten system calls, and later one for each domain. Not
 /// async-signal-safe. The process must not close the file's descriptor. The child of a fork gets a new
@@ -141,9 +141,10 @@ pub fn synchronize_expedited() {
 ///
 /// # Errors
 ///
-/// If the system refuses the file, its mapping or its memory: too many open files, a seccomp filter,
-/// no memory, no memory files on this system. The program goes on without, and a later call tries
-/// again, but in the child of a fork that got no page. A filter that kills for `memfd_create` kills.
+/// If the system refuses the file, its mapping or its memory: too many open files, a seccomp
+/// filter, no memory, no memory files on this system. The program goes on without, and a later call
+/// tries again, except in the child of a fork that got no page. A filter that kills for
+/// `memfd_create` kills.
 ///
 /// ```
 /// if let Err(error) = stillpoint::publish_statistics() {
@@ -152,7 +153,7 @@ pub fn synchronize_expedited() {
 /// ```
 #[cold]
 pub fn publish_statistics() -> io::Result<()> {
-    // So that there is something to see, whichever is first.
+    // A program that has no domain yet shows at least this one.
     let _ = global();
     stats::publish().map_err(io::Error::from)
 }

@@ -99,8 +99,8 @@ impl<P: Policy> Synchronize for Core<P> {
 pub struct QsbrReader<'d> {
     domain: &'d dyn Synchronize,
     record: &'d Record,
-    /// The domain's number; 0 while offline, which is no domain's, so that every load is refused
-    /// also if the [`Offline`] that would end it has been leaked.
+    /// The domain's number, or 0 while offline. No domain has the number 0, so every load is
+    /// refused, also after the [`Offline`] has been leaked.
     protects: Cell<u64>,
     /// Not Send, not Sync: the record is one thread's.
     thread: PhantomData<*mut ()>,

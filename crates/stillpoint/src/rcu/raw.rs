@@ -124,8 +124,7 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// As for [`Record::lock`]; and it is not used through this any more, but for what ends that
-    /// section.
+    /// As for [`Record::lock`]; and it is used afterwards only to end that section.
     pub unsafe fn release(&self) {
         self.0.depart();
     }
@@ -216,9 +215,9 @@ pub fn lock(domain: &Domain) {
     }
 }
 
-/// Like [`lock`], for a thread without its own record, because that no longer exists or cannot be
-/// allocated: begins a level of the section that it still has open, or a new one through a record
-/// for that section alone. It allocates only if all records that the domain has are taken.
+/// Like [`lock`], for a thread whose own record no longer exists or cannot be allocated. If it
+/// still has a section open, this is a further level of that; otherwise it is a new section,
+/// through a record for that section alone. Allocates only if all records of the domain are taken.
 #[cold]
 fn lock_unregistered(domain: &Domain) {
     domain.core().lock_late();

@@ -33,18 +33,20 @@ impl Domain {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one
     /// argument.
     ///
-    /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
-    /// older ones, ends a grace period, or, where readers hold up twice the thread's share of the
-    /// budget, or all of it, waits outside sections: 10 ms at most for each 64 KiB, or part of it,
-    /// that a page and its objects weigh, but never more than a second. The end of a section waits for what was
-    /// retired in it, in proportion: 40 us for a small object, 160 for one that counts for 1 KiB.
+    /// A few nanoseconds. Once a page of some 250 objects it also seals that, frees older pages,
+    /// and may end a grace period. If readers hold up twice the thread's share of the budget, or
+    /// all of the budget, it waits, outside sections: 10 ms at most for each 64 KiB, or part of it,
+    /// that a page and its objects weigh, and never more than a second. The end of a section waits
+    /// for what was retired in it, in proportion: 40 us for a small object, 160 for one that counts
+    /// for 1 KiB.
     ///
     /// An object counts for its block. One with a destructor may own more, and counts for 1 KiB at
-    /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and
-    /// those of more than a quarter of the budget, are freed on the service thread, and count
-    /// towards no thread's quota; others are freed by the retiring thread. Past the budget, a thread
-    /// that retires objects with destructors waits for those before it to run, so hold no lock that
-    /// they take. May be called inside sections, callbacks and thread-local destructors; not in signal handlers.
+    /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and those
+    /// of more than a quarter of the budget, are freed on the service thread, and count towards no
+    /// thread's quota; others are freed by the retiring thread. Past the budget, a thread that
+    /// retires objects with destructors waits for those before it to run, so hold no lock that they
+    /// take. May be called inside sections, callbacks and thread-local destructors; not in signal
+    /// handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object
     /// itself; inside a section or a callback, where that is impossible, a callback
@@ -206,13 +208,13 @@ impl Domain {
     /// grace period, frees on this thread what is due and would be freed here later, and hands objects
     /// with a destructor to the service thread.
     ///
-    /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that has
-    /// just retired much, or something large, and for tests. What other threads retire is not its
-    /// business: see [`kvfree_barrier`](Domain::kvfree_barrier), which waits. A heavy barrier if the
-    /// grace period needs one, a look at all records, and the time of the frees; destructors of
-    /// [`Domain::retire_inline`] run here. Called from one of these on the thread that retired it, it
-    /// frees nothing. Inside a
-    /// section it frees what has been retired before that. Not async-signal-safe.
+    /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that
+    /// has just retired much, or something large, and for tests. It leaves alone what other threads
+    /// have retired: see [`kvfree_barrier`](Domain::kvfree_barrier), which waits. Costs a heavy
+    /// barrier if the grace period needs one, a look at all records, and the frees; destructors of
+    /// [`Domain::retire_inline`] run here. Called from one of these on the thread that retired it,
+    /// it frees nothing; inside a section it frees what was retired before that began. Not
+    /// async-signal-safe.
     ///
     /// ```
     /// use std::ptr::NonNull;

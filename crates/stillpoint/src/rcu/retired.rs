@@ -141,9 +141,9 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Retired<T> {
     }
 }
 
-/// Retires the value of a cell of `domain`, which is weighed now if it is at all: a cell is one word,
-/// and so cannot remember what its value weighed when it was stored. The answer is counted with the
-/// page; another answer would count for nothing.
+/// Retires the value of a cell of `domain`. It is weighed now, because a cell is one word and
+/// cannot remember what its value weighed when it was stored. The answer is kept with the page, so
+/// the value is weighed only once.
 ///
 /// # Safety
 ///

@@ -17,9 +17,9 @@
 //! [`end`] gives everything back. Records whose guards are still alive (in other thread-local
 //! objects, or leaked) are given back by the unlock that ends their section, if there ever is one.
 //! Later destructors of the thread may still read and retire: a read gets a record for that one
-//! section, a retire goes through a buffer that such threads share. So it is with a thread for
-//! whose end nothing could be arranged, until that succeeds and the section that is open by then is
-//! over.
+//! section, a retire goes through a buffer that such threads share. The same holds for a thread
+//! whose end could not be arranged, until that succeeds and the section that is then open has
+//! ended.
 
 use super::core::{Core, Inner, RCU, global_core, global_id};
 use crate::{
@@ -120,8 +120,8 @@ impl Bindings {
         unsafe { &*binding }
     }
 
-    /// Takes out all that are to go, and then gives them back: what runs at that may bind the
-    /// thread again.
+    /// Takes out all bindings that `goes` selects, and only then gives them back, because user code
+    /// that runs at that may bind the thread again.
     fn remove(&self, goes: impl Fn(&Binding) -> bool) {
         let mut gone: *const Binding = ptr::null();
         let mut link = &self.0;
@@ -134,7 +134,7 @@ impl Bindings {
                 link = &binding.next;
             }
         }
-        // A handler may have found one of them until a moment ago.
+        // A handler may just have made one of them the binding used last.
         LAST.set(ptr::null());
         // Needs no partner: handlers run on this thread, before this and find it, or after and do
         // not.
@@ -535,8 +535,8 @@ pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> 
 }
 
 impl<P: Policy> ForkReset for Inner<P> {
-    /// Resets the domain, unless nothing of it is lost with the other threads, because it has had no
-    /// more than sections of the calling thread. Programs may have thousands of such domains, and each
+    /// Resets the domain, unless it has had only sections of the calling thread, so that nothing of
+    /// it is lost with the other threads. Programs may have thousands of such domains, and each
     /// page that is written to is copied.
     unsafe fn reset_in_child(&self) {
         let is_published = self.block.get().is_some();

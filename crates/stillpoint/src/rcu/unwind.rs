@@ -1,9 +1,9 @@
-//! Panics of user code break nothing here: what the compiler could not know, because of the atomics
-//! and locks inside.
+//! `UnwindSafe` and `RefUnwindSafe`, which the compiler does not derive because of the atomics and
+//! locks inside.
 //!
-//! User code runs where our own state is whole and none of our locks is held, and what it was to
-//! change stays as it was. So one may go on after a `catch_unwind` with whatever of this the
-//! closure used; of a cell, if that goes for its value.
+//! User code runs only while our own state is whole and none of our locks is held. If it panics,
+//! what it was to change stays as it was. So all of these can be used after a `catch_unwind`; a
+//! cell, if its value can.
 
 use super::{
     cell::{Rcu, RcuOption},

@@ -185,9 +185,10 @@ impl Domain {
     ///
     /// It repeats the barrier until no destructor of the domain has retired anything during one. So
     /// it takes as many grace periods as the chain is long, and does not return while other threads
-    /// go on retiring objects whose destructors retire. Callbacks count no more than in
-    /// `kvfree_barrier`: what one of them retires, or the destructor of an object for which there
-    /// was no memory for a page, may be unreclaimed. Not async-signal-safe.
+    /// go on retiring objects whose destructors retire. As in `kvfree_barrier`, callbacks do not
+    /// count: what one of them retires may still be unreclaimed. So may what the destructor of an
+    /// object retires for which there was no memory for a page, because a callback runs it. Not
+    /// async-signal-safe.
     ///
     /// # Panics
     ///

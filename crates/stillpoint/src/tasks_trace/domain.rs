@@ -63,7 +63,7 @@ impl TraceDomain {
         Self::made(Domain::starting_at(first))
     }
 
-    /// Makes a domain that was made just now one whose readers may sleep.
+    /// Turns a domain that was just made into one whose readers may sleep.
     fn made(domain: Domain) -> Self {
         domain.core().set_trace();
         Self(domain)
@@ -107,8 +107,8 @@ impl TraceDomain {
     ///
     /// The guard is `Send` and `Sync`, may be dropped on any thread, and may be held across an
     /// `.await`. It lasts until it is dropped, also by the cancellation or the panic of its task.
-    /// Making and dropping it costs some 10 nanoseconds. Waits for no reader and no grace period;
-    /// one in 16, at most, takes a lock, under which 3 KiB are allocated for each 31 more guards
+    /// Making and dropping it costs some 10 nanoseconds. Waits for no reader and no grace period.
+    /// At most one call in 16 takes a lock, under which 3 KiB are allocated for each 31 guards more
     /// than there have ever been at a time. Not async-signal-safe. Works in thread-local
     /// destructors.
     ///

@@ -48,9 +48,9 @@ use std::{
 /// ```
 #[must_use = "the section ends as soon as the guard is dropped"]
 pub struct OwnedGuard<'d> {
-    /// Alive for as long as the domain, which the guard borrows or has a handle of. A pointer,
-    /// because dropping that handle may end the domain while a reference in the guard's place would
-    /// still have to be good.
+    /// Valid as long as the domain, which the guard borrows or has a handle of. A pointer, because
+    /// dropping that handle may end the domain while a reference in this field would still have to
+    /// be valid.
     record: NonNull<Record>,
     /// Dropped after the section has ended.
     _held: Option<Kept>,

@@ -66,7 +66,7 @@
 //! | never block, microseconds | [`stillpoint::read_lock`](crate::read_lock) |
 //! | sleep, wait for locks, files or sockets, on one thread | [`tasks_trace::read_lock`](read_lock) |
 //! | are async tasks, or hand their section on to other threads | [`tasks_trace::read_lock_owned`](read_lock_owned) |
-//! | are long, and not to be mixed with other long ones | a [`TraceDomain`] of their own |
+//! | are long, and not to be mixed with other long ones | a separate [`TraceDomain`] |
 //! | must not be interrupted by membarriers | [`TraceDomain::with_fences`], the kernel's `TASKS_TRACE_RCU_READ_MB` |
 
 mod domain;

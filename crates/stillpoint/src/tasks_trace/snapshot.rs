@@ -40,9 +40,9 @@ use std::{
 /// ```
 #[must_use = "the section ends as soon as the snapshot is dropped"]
 pub struct Snapshot<T: ?Sized + 'static, G = OwnedGuard<'static>> {
-    /// Good for as long as the guard is there, and read only: a pointer, because the guard is
-    /// dropped while this struct is still there. `T: 'static`, for `map`: from a shorter type its
-    /// closure could conclude that references it has captured live as long as the value.
+    /// Valid as long as the guard, and only read. A pointer, because the guard is dropped while
+    /// this struct still exists. `T: 'static` is for `map`: a shorter type would let its closure
+    /// conclude that references it has captured live as long as the value.
     value: NonNull<T>,
     guard: G,
 }

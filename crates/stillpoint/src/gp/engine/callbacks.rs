@@ -1,9 +1,4 @@
-//! Callbacks: functions that run once a grace period has ended.
-//!
-//! `call` pushes onto a stack that any thread may push to. Who has the lock of the queue, the pass
-//! above all, takes all from it at once, turns that around and appends it. From the queue's front
-//! the pass runs what has ended, in order, with nothing of the engine held. Each callback carries
-//! the cookie that was taken when it was queued; running in batches never raises it.
+//! An engine's callbacks: queueing them, running them in passes, barriers.
 
 use super::Engine;
 use crate::{
@@ -27,7 +22,7 @@ impl<P: Policy> Engine<P> {
     ///
     /// # Safety
     ///
-    /// As for [`Callbacks::push`].
+    /// As for [`Callbacks::push`](crate::gp::callback::Callbacks::push).
     pub(crate) unsafe fn call_head(&self, callback: Callback) {
         let cookie = self.start();
         trace::rcu_callback(

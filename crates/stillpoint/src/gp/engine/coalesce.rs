@@ -1,10 +1,11 @@
 //! Coalescing heavy barriers: of many that wait at once one leads, and the others follow.
 //!
-//! A membarrier interrupts every running thread of the process, and the kernel runs one at a time. So
-//! a waiter that finds another thread's barrier under way, too early for its own grace period, gains
-//! nothing by issuing a second one. It sleeps, which also leaves one thread less to interrupt, and
-//! the next barrier serves all waiters that have come meanwhile. No waiter waits in order to be
-//! coalesced: the first that finds no leader leads at once. liburcu's queue of waiters, whose first does the work for all, is the prior art.
+//! A membarrier interrupts every running thread of the process, and the kernel runs one at a time.
+//! So a waiter that finds another thread's barrier under way, too early for its own grace period,
+//! gains nothing by issuing a second one. It sleeps, which also leaves one thread less to
+//! interrupt, and the next barrier serves all waiters that have come meanwhile. No waiter waits in
+//! order to be coalesced: the first that finds no leader leads at once. liburcu's queue of waiters,
+//! whose first does the work for all, is the prior art.
 //!
 //! ```text
 //!   generation = 2k        no leader; barrier k is next
@@ -19,8 +20,8 @@
 //! generation says whether and where it may sleep. The leader's last store to it and its signal
 //! (E5) against the follower's announcement (E1, E2) and last load are the event count's pair
 //! (`stillpoint-platform/src/event.rs`): a follower sees that the generation is over, or is seen
-//! asleep. The one that is woken for the next generation leads it, or, if it need not any more and
-//! there is no leader, wakes another; so no sleeper is left without a leader. Proved by
+//! asleep. The follower that is woken for the next generation leads it. If it no longer needs that
+//! and there is no leader, it wakes another, so no sleeper is left without a leader. Proved by
 //! `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its processor:
 //! past it a follower issues its own barrier, without a generation, as a poll does, which never
 //! waits. A thread that retires never follows: it leads, or goes on ([`Engine::assist`]).

@@ -3,18 +3,8 @@
 //!
 //! It runs passes. A pass (supplied by the module above) runs callbacks, drains what idle threads
 //! left, and returns what to wait for next: a grace period, a moment, or nothing. Between passes
-//! the thread sleeps until one of these comes, or until it is kicked.
-//!
-//! ```text
-//!   kicker   make work visible; kicked = true; signal
-//!   thread   kicked = false; pass; announce; if kicked: again; sleep
-//! ```
-//!
-//! A kick that finds no thread starts one.
-//!
-//! Work that is made visible before a kick is seen by the pass after the swap that takes the kick,
-//! and a kick after that is seen by the last look or wakes the sleeper
-//! (`stillpoint-platform/src/event.rs`).
+//! the thread sleeps until one of these comes, or until it is kicked. A kick that finds no thread
+//! starts one. `server.rs` says why no kick is lost.
 //!
 //! A domain of the drop-in has no such thread: threads that all such domains share make its rounds
 //! (`pool.rs`).

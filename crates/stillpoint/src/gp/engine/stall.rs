@@ -33,10 +33,10 @@ use std::{panic::Location, time::Duration};
 /// How many readers a report names.
 const LISTED_HOLDOUTS: usize = 16;
 
-/// More than a report takes that lists so many, with names and places.
+/// Upper bound in bytes on a report of [`LISTED_HOLDOUTS`] readers, with names and places.
 const REPORTS_MEMORY: usize = 32 << 10;
 
-/// More than a report takes for each further reader and waiter, to sort and to copy.
+/// Upper bound in bytes on what each further reader or waiter adds, to sort and to copy.
 const ENTRYS_MEMORY: usize = 256;
 
 impl<P: Policy> Engine<P> {

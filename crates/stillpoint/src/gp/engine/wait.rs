@@ -124,12 +124,11 @@ impl<P: Policy> Engine<P> {
         (progress, looked)
     }
 
-    /// Waits until `done`, which passes will make true. Where no service thread could be had, or it
-    /// is down, the caller runs the passes, and so does that thread itself, in a task that it
-    /// wakes. Refused inside user code of the domain, which would wait for itself (but a task that
-    /// is woken may wait), and as soon as a section of the caller's is what its passes wait for (a
-    /// callback that they ran may have left one open). If such a pass forks there is nothing left
-    /// to wait for in the child.
+    /// Waits until `done`, which passes make true. If there is no service thread, or the caller is that
+    /// thread in a task that it wakes, the caller makes the passes. Refused inside user code of the
+    /// domain, which would wait for itself, except in a task that is woken; and as soon as the passes
+    /// wait for a section of the caller's, which a callback may have left open. If such a pass forks,
+    /// nothing is left to wait for in the child, and this returns there.
     pub(crate) fn wait_for_passes(
         &self,
         work: &impl Work,

@@ -1,4 +1,4 @@
-//! The Linux kernel's litmus tests of RCU, in words of our own: what readers and grace periods
+//! The Linux kernel's litmus tests of RCU, in our words: what readers and grace periods
 //! order, and what they do not.
 //!
 //! Each shape is a few threads with plain (relaxed) accesses and an outcome. Where the outcome is
@@ -168,8 +168,8 @@ fn loom_litmus_sections_alone_order_nothing() {
     assert!(cycle::<Sound>(&[Section, Section], 3));
 }
 
-/// Fewer: one grace period cannot order two sections, of which one ends after the grace period has
-/// begun, and the other one begins then.
+/// Fewer: one grace period cannot order two sections if one ends after the grace period has begun,
+/// and the other begins then.
 #[test]
 fn loom_litmus_two_sections_one_grace_period() {
     assert!(cycle::<Sound>(&[Section, GracePeriod, Section], 3));
@@ -204,7 +204,7 @@ fn loom_litmus_sync_and_read() {
     );
 }
 
-/// RCU+sync+free: who finds an old object does not find it freed.
+/// RCU+sync+free: a section that finds an old object does not find it freed.
 fn sync_and_free<P: Policy>() -> bool {
     const POINTER: usize = 0;
     const OLD: usize = 1;
@@ -241,8 +241,9 @@ fn loom_litmus_sync_and_free() {
     );
 }
 
-/// MP+onceassign+derefonce: who finds a new object finds it initialised. The pair is the pointer's
-/// release and acquire; there is no grace period, and a section does not stand in for them.
+/// MP+onceassign+derefonce: a section that finds a new object finds it initialised. The pair is the
+/// pointer's release and acquire; there is no grace period, and a section does not stand in for
+/// them.
 fn assign_and_dereference(publish: Ordering) -> bool {
     const POINTER: usize = 0;
     const OBJECT: usize = 1;

@@ -21,12 +21,12 @@ use crate::platform::{
 use loom::thread;
 use std::{panic::Location, ptr};
 
-/// What a report must not do: it may find the thing gone.
+/// What a report must not do, because it may find the thing gone.
 fn copy_uncounted<T, R>(shelf: &Shelf<T>, copy: impl FnOnce(&T) -> R) -> Option<R> {
     lock(&shelf.0).as_deref().map(copy)
 }
 
-/// What an owner must not do: with a report in the way the thing stays for ever.
+/// What an owner must not do, because with a report in the way the thing stays for ever.
 fn clear_unless_looked_at<T>(shelf: &Shelf<T>) {
     if let Ok(mut thing) = shelf.0.try_lock() {
         *thing = None;

@@ -160,7 +160,8 @@ fn loom_futures_are_woken_after_callbacks() {
     });
 }
 
-/// `run` with `callbacks_invoked`: who sees that a callback has been invoked sees what it did.
+/// `run` with `callbacks_invoked`: a thread that sees that a callback has been invoked sees what it
+/// did.
 #[test]
 fn loom_invoked_callbacks_are_seen_whole() {
     struct Done(UnsafeCell<u32>);

@@ -39,8 +39,8 @@ impl<P: Policy> Parts<P> {
         &self.heap
     }
 
-    /// Returns the engine, for what takes no lock but the registry's, and announces no waiter: records,
-    /// sections, and whatever changes atomics alone, which are whole in the child of a fork.
+    /// Returns the engine, for uses that take no lock except the registry's and announce no waiter:
+    /// records, sections, and changes of atomics. These are whole in the child of a fork.
     #[inline]
     pub(in crate::rcu) fn atomics(&self) -> &Engine<P> {
         &self.engine
