@@ -546,7 +546,7 @@ mod tests {
     }
 
     fn heads() -> [Head; 19] {
-        std::array::from_fn(|_| Head { hash: 0 })
+        std::array::from_fn(|_| Head::new(0))
     }
 
     /// Takes entries out, and returns how many buckets have left the chain.

@@ -92,7 +92,7 @@ impl<'g> Iterator for Duplicates<'g> {
     #[inline]
     fn next(&mut self) -> Option<Live<'g, Head>> {
         let hash = self.hash;
-        let has_hash = |entry: Live<'g, Head>| entry.hash == hash;
+        let has_hash = |entry: Live<'g, Head>| entry.hash() == hash;
         self.chain.next(|word| word.with_tag(tag(hash)), has_hash)
     }
 }

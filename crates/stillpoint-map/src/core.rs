@@ -35,7 +35,7 @@ pub unsafe trait New: Sized {
     /// Its hash.
     fn hash(&self) -> u64 {
         // SAFETY: the entry is complete.
-        unsafe { self.head().as_ref() }.hash
+        unsafe { self.head().as_ref() }.hash()
     }
 
     /// # Safety
@@ -179,7 +179,7 @@ impl Pinned<Core> {
         old: Live<'_, Head>,
         new: E,
     ) -> Result<Live<'g, Head>, E> {
-        let hash = old.hash;
+        let hash = old.hash();
         let (table, mut locked) = self.table().lock(hash);
         let Some(place) = place_of(&locked, old, hash) else {
             return Err(new);
@@ -208,7 +208,7 @@ impl Pinned<Core> {
                 let count = locked.entries().count();
                 if count <= free {
                     let entries = locked.entries().map(|(_, _, entry)| entry);
-                    found.extend(entries.filter(|entry| entry.hash >= from));
+                    found.extend(entries.filter(|entry| entry.hash() >= from));
                     break;
                 }
                 drop(locked);
@@ -313,7 +313,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
     /// Removes an entry. Returns whether it was in this map.
     #[inline]
     pub fn remove(self, entry: Live<'_, Head>) -> bool {
-        let (table, hash) = (self.table(), entry.hash);
+        let (table, hash) = (self.table(), entry.hash());
         match table.remove_at_once(entry, hash) {
             Some(empty) => self.end_removal(table, hash, empty),
             None => return self.remove_after_waiting(entry),
@@ -342,7 +342,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
 
     #[inline(never)]
     fn remove_after_waiting(self, entry: Live<'_, Head>) -> bool {
-        let (table, hash) = (self.table(), entry.hash);
+        let (table, hash) = (self.table(), entry.hash());
         let (table, mut locked) = table.lock(hash);
         let Some(place) = place_of(&locked, entry, hash) else {
             return false;

@@ -101,7 +101,6 @@ impl Driving {
 
     /// Keeps callbacks from moving tables until the result is dropped. Waits for a slice, if one is under
     /// way.
-    #[cfg(not(stillpoint_loom))]
     pub fn exclude(&self) -> Excluded<'_> {
         self.wait_to_begin();
         Excluded(self)
@@ -116,10 +115,8 @@ impl Driving {
 }
 
 /// Keeps callbacks from moving tables.
-#[cfg(not(stillpoint_loom))]
 pub struct Excluded<'a>(&'a Driving);
 
-#[cfg(not(stillpoint_loom))]
 impl Drop for Excluded<'_> {
     fn drop(&mut self) {
         self.0.end();

@@ -32,13 +32,13 @@ impl<K, V> Entry<K, V> {
     /// The hash of the key, spread.
     #[inline]
     pub fn hash(&self) -> u64 {
-        self.head.hash & !IN_SLAB
+        self.head.hash() & !IN_SLAB
     }
 
     /// Whether the key has this hash, but for the bit that says where the entry lies.
     #[inline(always)]
     pub fn has_hash(&self, hash: u64) -> bool {
-        self.head.hash | IN_SLAB == hash | IN_SLAB
+        self.head.hash() | IN_SLAB == hash | IN_SLAB
     }
 
     /// Key and value.
@@ -49,7 +49,7 @@ impl<K, V> Entry<K, V> {
 
     #[inline]
     fn is_in_slab(&self) -> bool {
-        self.head.hash & IN_SLAB != 0
+        self.head.hash() & IN_SLAB != 0
     }
 
     /// Moves an entry out of its box or slab.
@@ -143,7 +143,7 @@ impl<K, V> NewEntry<K, V> {
         // SAFETY: not of size 0.
         let place = NonNull::new(unsafe { alloc(layout) });
         let entry = place.unwrap_or_else(|| handle_alloc_error(layout)).cast();
-        let head = Head { hash };
+        let head = Head::new(hash);
         // SAFETY: it was allocated for one.
         unsafe { entry.write(Entry { head, key, value }) };
         assert!(
@@ -162,7 +162,7 @@ impl<K, V> NewEntry<K, V> {
     pub unsafe fn in_slot(slot: NonNull<u8>, hash: u64, key: K, value: V) -> Self {
         let entry = slot.cast();
         let hash = hash | IN_SLAB;
-        let head = Head { hash };
+        let head = Head::new(hash);
         // SAFETY: the caller's promise.
         unsafe { entry.write(Entry { head, key, value }) };
         // Regions lie where slots' addresses do.

@@ -54,17 +54,13 @@ impl<'m, K, V> Exclusive<'m, K, V> {
     }
 
     fn pair(&mut self) -> (&K, &mut V) {
-        // SAFETY: the promise of `of`, and the file's head.
-        unsafe {
-            (
-                &(*self.entry.as_ptr()).key,
-                &mut (*self.entry.as_ptr()).value,
-            )
-        }
+        // SAFETY: this is borrowed for as long as the result.
+        let lent = unsafe { Exclusive::of(self.store, self.entry) };
+        lent.into_pair()
     }
 
     fn into_pair(self) -> (&'m K, &'m mut V) {
-        // SAFETY: the same.
+        // SAFETY: the promise of `of`, and the file's head.
         unsafe {
             (
                 &(*self.entry.as_ptr()).key,

@@ -413,7 +413,7 @@ pub(crate) mod tests {
 
     /// Frees at once, as there are no readers, and counts the pages of tables.
     #[derive(Default)]
-    struct Free {
+    pub(crate) struct Free {
         pages: Cell<usize>,
     }
 
@@ -433,7 +433,7 @@ pub(crate) mod tests {
     }
 
     /// A map that one thread uses.
-    struct Alone {
+    pub(crate) struct Alone {
         core: Core,
         free: Free,
     }
@@ -448,14 +448,14 @@ pub(crate) mod tests {
     }
 
     impl Alone {
-        fn new(capacity: usize, stays: bool) -> Self {
+        pub(crate) fn new(capacity: usize, stays: bool) -> Self {
             Self {
                 core: Core::new(capacity, stays).expect("memory"),
                 free: Free::default(),
             }
         }
 
-        fn writer(&self) -> Writer<'_, Core, &Free> {
+        pub(crate) fn writer(&self) -> Writer<'_, Core, &Free> {
             // SAFETY: there are no readers.
             unsafe { Writer::of(self, &self.free) }
         }
@@ -490,7 +490,7 @@ pub(crate) mod tests {
 
     fn heads() -> Vec<Head> {
         let hash = |key: u64| spread(key.min(80));
-        (0..ENTRIES).map(|key| Head { hash: hash(key) }).collect()
+        (0..ENTRIES).map(|key| Head::new(hash(key))).collect()
     }
 
     /// An entry that stays for as long as the map.
@@ -625,7 +625,7 @@ pub(crate) mod tests {
                 map.writer().shrink_to_fit();
             } else {
                 // One of those whose bucket has no other, and that look at the table.
-                let is_looked_at = |head: &&Head| is_looked_at(BITS, head.hash);
+                let is_looked_at = |head: &&Head| is_looked_at(BITS, head.hash());
                 for head in heads[..80].iter().filter(is_looked_at) {
                     // SAFETY: the entries stay until the end of the test.
                     let entry = unsafe { Live::of(head.into()) };

@@ -38,6 +38,7 @@ unsafe impl Policy for NoWait {
 fn model(test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
+    // Models of the floor make and move several tables.
     builder.max_branches = 10_000;
     builder.check(test);
 }
@@ -52,7 +53,7 @@ struct Entry {
 impl Entry {
     fn new(hash: u64, value: u32) -> Box<Self> {
         Box::new(Self {
-            head: Head { hash },
+            head: Head::new(hash),
             value: UnsafeCell::new(value),
         })
     }
@@ -124,7 +125,7 @@ impl World {
     }
 
     fn hash(&self, index: usize) -> u64 {
-        self.entries[index].head.hash
+        self.entries[index].head.hash()
     }
 
     /// Puts the entry of that number in.
@@ -171,7 +172,7 @@ impl World {
     /// The value of the entry with that entry's hash.
     fn find(&self, index: usize) -> Option<u32> {
         let hash = self.hash(index);
-        self.table.find(hash, |head| head.hash == hash).map(read)
+        self.table.find(hash, |head| head.hash() == hash).map(read)
     }
 
     /// A move to a table of so many bits, under way.

@@ -71,7 +71,7 @@ impl NewNode {
     #[inline]
     unsafe fn of(node: NonNull<Node>, hash: u64) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { node.cast::<Head>().write(Head { hash }) };
+        unsafe { node.cast::<Head>().write(Head::new(hash)) };
         Self(node)
     }
 }
@@ -206,7 +206,7 @@ impl PinnedNodes {
         mut is_it: impl FnMut(NonNull<Node>) -> bool,
     ) -> Option<NonNull<Node>> {
         let hash = spread(hash);
-        let is_it = |head: Live<'_, Head>| head.hash == hash && is_it(head.pointer().cast());
+        let is_it = |head: Live<'_, Head>| head.hash() == hash && is_it(head.pointer().cast());
         Some(self.core().table().find(hash, is_it)?.pointer().cast())
     }
 
@@ -218,7 +218,7 @@ impl PinnedNodes {
     pub unsafe fn has(&self, node: NonNull<Node>) -> bool {
         // SAFETY: the caller's promise.
         let node = unsafe { Live::<Head>::of(node.cast()) };
-        let found = self.core().table().find(node.hash, |head| head == node);
+        let found = self.core().table().find(node.hash(), |head| head == node);
         found.is_some()
     }
 
@@ -264,7 +264,7 @@ impl PinnedNodes {
         let new = unsafe { NewNode::of(node, hash) };
         let is_same = |new: &NewNode, other: Live<'_, Head>| {
             let other_node = other.pointer().cast();
-            other.hash == hash && (other_node == new.0 || is_same(other_node))
+            other.hash() == hash && (other_node == new.0 || is_same(other_node))
         };
         match self.writer().add_unless(new, is_same) {
             Ok(_) => None,
@@ -304,7 +304,7 @@ impl PinnedNodes {
         // SAFETY: the caller's promises.
         let (old, new) = unsafe {
             let old = Live::<Head>::of(old.cast());
-            (old, NewNode::of(new, old.hash))
+            (old, NewNode::of(new, old.hash()))
         };
         // SAFETY: the new one has the hash of the old one.
         unsafe { self.core().replace(old, new) }.is_ok()

@@ -93,12 +93,9 @@ mod tests {
     use super::*;
     #[cfg(all(target_os = "linux", not(miri)))]
     use crate::{
-        bucket::OldBucket,
-        core::Core,
-        growth::World,
+        growth::tests::Alone,
         resize::Move,
-        section::{Pinned, Writer},
-        table::{Kind, OldTable, References},
+        table::{Kind, References},
     };
 
     #[test]
@@ -139,27 +136,16 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
     fn a_move_ends_without_the_service_thread() {
-        #[derive(Clone, Copy)]
-        struct Free;
-        impl World<References> for Free {
-            fn retire(self, _: OldBucket) {
-                unreachable!("there are no chains");
-            }
-            fn retire_table(self, old: OldTable) {
-                // SAFETY: no other thread knows it.
-                unsafe { old.free() };
-            }
-            fn drive_later(self) {}
-        }
         for (is_lost, most) in [(false, 2 * LET_OFF), (true, LET_OFF_MEANWHILE + LET_OFF)] {
-            let core = Core::new(References::capacity(15), true).expect("memory");
-            // SAFETY: no other thread knows it.
-            let map = unsafe { Writer::of(Pinned::of(&core), Free) };
+            let map = Alone::new(References::capacity(15), true);
             // As if entries had been everywhere.
             let from = map.table();
             assert!((0..from.buckets()).all(|index| from.used().claim(index)));
             (0..from.buckets()).for_each(|_| map.count.add(1));
-            assert!(map.reserve(References::capacity(16) - from.buckets()));
+            assert!(
+                map.writer()
+                    .reserve(References::capacity(16) - from.buckets())
+            );
             let to = Move::of(map.table()).expect("it moves").to;
             assert_eq!(to.buckets(), 2 * PAGE);
             if is_lost {
@@ -168,7 +154,7 @@ mod tests {
             // As many as are let off, and one for each chunk of 16.
             let most = most as usize + PAGE / 16;
             let ends = |_: &usize| {
-                map.help();
+                map.writer().help();
                 map.capacity() == References::capacity(16)
             };
             assert_eq!((1..2 * most).find(ends), Some(most));

@@ -376,7 +376,7 @@ impl<'t> Move<'t> {
         // However they are spread, their chains need no more links than one chain of all.
         NeedsSpares::check(&[locked.entries().count()], spares)?;
         for (_, tag, entry) in locked.entries() {
-            let hash = entry.hash;
+            let hash = entry.hash();
             // No other thread waits for this lock.
             let (table, mut bucket) = self.to.lock(hash);
             if bucket.free().is_none() {
@@ -527,7 +527,7 @@ mod tests {
             .flat_map(|n| [(n, 2), (n, 4)])
         {
             let [from, to] = [1, bits].map(|bits| Table::<References>::new(bits).expect("memory"));
-            let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
+            let mut heads = [(); SLOTS + 2].map(|()| Head::new(0));
             let mut slots = heads
                 .iter_mut()
                 // SAFETY: the entries stay until the end of the test.

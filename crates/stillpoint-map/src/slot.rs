@@ -19,6 +19,8 @@ use std::{
     marker::PhantomData,
     ptr::{self, NonNull},
 };
+#[cfg(stillpoint_loom)]
+use stillpoint_platform::sync::UnsafeCell;
 
 /// The beginning of each entry: all that buckets know of it.
 #[derive(Debug)]
@@ -26,7 +28,34 @@ use std::{
 pub struct Head {
     /// The hash of the key, spread ([`spread`]), and in the bit [`IN_SLAB`] whether the entry is in a
     /// slab ([`crate::slab`]), and not in a box.
-    pub hash: u64,
+    hash: u64,
+    /// Where models look which thread reads the hash.
+    #[cfg(stillpoint_loom)]
+    reads: UnsafeCell<()>,
+}
+
+impl Head {
+    #[inline(always)]
+    pub fn new(hash: u64) -> Self {
+        Self {
+            hash,
+            #[cfg(stillpoint_loom)]
+            reads: UnsafeCell::new(()),
+        }
+    }
+
+    #[inline(always)]
+    pub fn hash(&self) -> u64 {
+        #[cfg(stillpoint_loom)]
+        self.reads.with(|_| ());
+        self.hash
+    }
+
+    /// Counts as a write of the hash. Loom fails if another thread reads it meanwhile.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn end(&self) {
+        self.reads.with_mut(|_| ());
+    }
 }
 
 /// The bit of [`Head::hash`] that is no hash's: below those that choose buckets, above the tag.
@@ -165,7 +194,7 @@ impl<'t> Slot<'t> {
         if !self.is_exhausted() {
             return self.grown_by_its_bits();
         }
-        let bits = bits_after(entry.hash, used);
+        let bits = bits_after(entry.hash(), used);
         let grown = Self::with_bits(entry.pointer(), bits << 1);
         (bits >> 15 != 0, grown)
     }
@@ -227,7 +256,7 @@ mod tests {
     fn bits_choose_the_bucket_in_every_size() {
         for seed in 0..50_u64 {
             let hash = spread(seed);
-            let head = Box::new(Head { hash });
+            let head = Box::new(Head::new(hash));
             let entry = NonNull::from(&*head);
             // SAFETY: it stays until the end of the test.
             let live = unsafe { Live::of(entry) };

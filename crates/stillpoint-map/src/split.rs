@@ -48,7 +48,7 @@ mod tests {
         for (tag, head) in (1..).zip(heads) {
             let mut locked = home.lock(home.word()).expect("no other thread");
             let place = locked.free().expect("they fit");
-            let hash = head.hash;
+            let hash = head.hash();
             // SAFETY: the entries stay until the end of the test.
             let slot = unsafe { Slot::entry(NonNull::from(head), hash, used) };
             locked.fill(place, slot, tag);
@@ -78,10 +78,8 @@ mod tests {
     fn each_entry_goes_to_its_half() {
         let ways = if cfg!(miri) { 5 } else { 1 << SLOTS };
         for (way, taken) in (0..ways).flat_map(|way| (0..ways).map(move |taken| (way, taken))) {
-            let hash = |slot: usize| Head {
-                hash: ((way >> slot & 1) as u64) << 62,
-            };
-            let mut heads: [Head; SLOTS] = std::array::from_fn(hash);
+            let head = |slot: usize| Head::new(((way >> slot & 1) as u64) << 62);
+            let mut heads: [Head; SLOTS] = std::array::from_fn(head);
             let home = filled(&mut heads, 1);
             let mut locked = home.lock(home.word()).expect("no other thread");
             for slot in (0..SLOTS).filter(|slot| taken >> slot & 1 == 0) {
@@ -90,7 +88,7 @@ mod tests {
                 let left = locked.clear(place.expect("it is there"));
                 assert_eq!(left.count(), 0);
             }
-            let mut others = [Head { hash: 0 }, Head { hash: 0 }];
+            let mut others = [Head::new(0), Head::new(0)];
             let halves = [(); 2].map(|()| filled(&mut others, 2));
             assert!(split(&locked, [&halves[0], &halves[1]]));
             for (half, bucket) in halves.iter().enumerate() {
@@ -106,7 +104,7 @@ mod tests {
 
     #[test]
     fn chains_and_slots_without_bits_are_left_to_others() {
-        let mut heads = [(); SLOTS].map(|()| Head { hash: 0 });
+        let mut heads = [(); SLOTS].map(|()| Head::new(0));
         let halves = [(); 2].map(|()| spare());
         let tries = |home: &Bucket| {
             let locked = home.lock(home.word()).expect("no other thread");

@@ -178,7 +178,7 @@ impl<'g> Walk<'g> {
     #[inline]
     pub fn next_here(&mut self) -> Option<Live<'g, Head>> {
         let from = self.from;
-        let is_ahead = |entry: Live<'g, Head>| entry.hash >= from;
+        let is_ahead = |entry: Live<'g, Head>| entry.hash() >= from;
         self.chain.next(Word::taken, is_ahead)
     }
 }

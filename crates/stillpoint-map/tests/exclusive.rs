@@ -561,8 +561,7 @@ fn an_ordered_map_is_taken_apart_from_both_ends() {
     assert!(tally.all_dropped());
 }
 
-/// What stands for a mutable borrow goes to another thread though values are not shared; and knows how many
-/// entries are left.
+/// What stands for a mutable borrow goes to another thread though values are not shared.
 #[test]
 fn borrowed_entries_go_to_other_threads() {
     let mut map: BTreeMap<u32, Cell<u32>> = (0..100).map(|key| (key, Cell::new(key))).collect();
@@ -573,7 +572,11 @@ fn borrowed_entries_go_to_other_threads() {
     let removed = std::thread::scope(|scope| scope.spawn(move || first.remove()).join());
     assert_eq!(removed.expect("it does not panic").get(), 7);
     assert_eq!(map.len(), 99);
+}
 
+/// An iterator knows how many entries are left.
+#[test]
+fn mutable_iterators_know_how_many_entries_are_left() {
     let mut map: HashMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
     let mut copies: CopyMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
     assert_eq!(map.values_mut().len(), MANY as usize);
@@ -690,11 +693,23 @@ fn entries_are_owned_while_sections_are_open() {
 }
 
 /// A value whose drop panics, if it says so.
-struct Fails(bool, #[allow(dead_code, reason = "it counts")] Tracked);
+struct Fails {
+    fails: bool,
+    _counted: Tracked,
+}
+
+impl Fails {
+    fn new(tally: &Tally, key: u64, fails: bool) -> Self {
+        Self {
+            fails,
+            _counted: tally.value(key),
+        }
+    }
+}
 
 impl Drop for Fails {
     fn drop(&mut self) {
-        if self.0 {
+        if self.fails {
             expected_panic();
         }
     }
@@ -704,7 +719,7 @@ impl Drop for Fails {
 fn user_code_that_panics() {
     let tally = Tally::new();
     let mut map: HashMap<u64, Fails> = (0..100)
-        .map(|key| (key, Fails(key == 50, tally.value(key))))
+        .map(|key| (key, Fails::new(&tally, key, key == 50)))
         .collect();
     // What the closure had refused before is gone, and the rest is there.
     let mut visited = 0;
@@ -727,7 +742,7 @@ fn user_code_that_panics() {
     assert!(stopped.is_err() && map.get_mut(&50).is_none());
     assert_eq!(tally.dropped() + map.len(), 100);
     // The others of a drain are dropped all the same.
-    map.pin().insert(50, Fails(true, tally.value(50)));
+    map.pin().insert(50, Fails::new(&tally, 50, true));
     let stopped = quietly(|| catch_unwind(AssertUnwindSafe(|| drop(map.drain()))));
     assert!(stopped.is_err() && map.is_empty() && tally.all_dropped());
 }
@@ -736,7 +751,7 @@ fn user_code_that_panics() {
 fn user_code_that_panics_in_the_other_maps() {
     let tally = Tally::new();
     let mut ordered: BTreeMap<u64, Fails> = (0..100)
-        .map(|key| (key, Fails(key == 50, tally.value(key))))
+        .map(|key| (key, Fails::new(&tally, key, key == 50)))
         .collect();
     let stopped = quietly(|| {
         catch_unwind(AssertUnwindSafe(|| {

@@ -9,8 +9,9 @@ use std::{
 };
 use stillpoint::tasks_trace::TraceDomain;
 use stillpoint_map::{
-    BTreeIterMut, BTreeMap, Compute, CopyMap, Cursor, HashMap, HashSet, IntoIter, Iter, IterMut,
-    Keys, MapGuard, Operation, OwnedMapGuard, PinnedHashMap, PinnedHashSet,
+    BTreeIterMut, BTreeMap, BTreeOccupiedEntry, Compute, CopyIterMut, CopyMap, Cursor, HashMap,
+    HashSet, IntoIter, Iter, IterMut, Keys, MapGuard, Operation, OwnedMapGuard, PinnedHashMap,
+    PinnedHashSet,
 };
 
 /// Whether a type has a trait, as a constant: the inherent one is only there where it has.
@@ -68,6 +69,12 @@ const _: () = {
     assert!(implements!(BTreeIterMut<'static, u32, NotSync>: Send));
     assert!(!implements!(BTreeIterMut<'static, u32, NotSync>: Sync));
     assert!(!implements!(BTreeIterMut<'static, u32, NotSend>: Send));
+    assert!(implements!(CopyIterMut<'static, u32, u32, DefaultState>: Send));
+    assert!(!implements!(CopyIterMut<'static, u32, NotSync, DefaultState>: Sync));
+    assert!(!implements!(CopyIterMut<'static, u32, NotSend, DefaultState>: Send));
+    assert!(implements!(BTreeOccupiedEntry<'static, u32, NotSync>: Send));
+    assert!(!implements!(BTreeOccupiedEntry<'static, u32, NotSync>: Sync));
+    assert!(!implements!(BTreeOccupiedEntry<'static, u32, NotSend>: Send));
     assert!(implements!(HashMap<u32, String>: UnwindSafe));
     assert!(implements!(HashMap<u32, String>: RefUnwindSafe));
     assert!(!implements!(HashMap<u32, NotSync>: RefUnwindSafe));

@@ -388,11 +388,8 @@ mod tests {
     #[test]
     fn a_list_is_looked_at_again_in_the_child_of_a_fork() {
         let map = Alone::new(0, false, |_| 0);
-        let look = |key: u64| map.writer().look(0, move |other| *other == key);
-        for key in 0..9 {
-            look(key).put((key, key));
-        }
-        let found = (0..9).map(look).find(|look| {
+        (0..9).for_each(|key| map.put(key, key));
+        let found = (0..9).map(|key| map.look(key)).find(|look| {
             look.found
                 .is_some_and(|(place, _)| matches!(place, Place::Spilled(_)))
         });

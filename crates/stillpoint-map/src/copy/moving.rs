@@ -346,11 +346,6 @@ mod tests {
         }
     }
 
-    fn find(map: &Alone, key: u64) -> Option<u64> {
-        let is_it = |other: &u64| *other == key;
-        map.table().find(hash_of(&key), is_it, |(_, value)| value)
-    }
-
     /// User code has forked, and then panics in the child, which has taken no chunk.
     #[test]
     fn a_chunk_of_another_process_is_not_counted() {
@@ -375,7 +370,7 @@ mod tests {
         let has_split = take(&map, from.bits() + 1, process).split(0);
         assert_eq!(from.at(0).word().is_moved(), has_split);
         for key in keys {
-            assert_eq!(find(&map, key), Some(key));
+            assert_eq!(map.find(key), Some(key));
         }
         has_split
     }
@@ -417,7 +412,7 @@ mod tests {
         }
         assert_eq!(left, 0);
         for key in keys {
-            assert_eq!(find(&map, key), Some(key));
+            assert_eq!(map.find(key), Some(key));
         }
     }
 }

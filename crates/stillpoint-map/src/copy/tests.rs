@@ -4,7 +4,7 @@
 //! early, and a reserve that costs its capacity.
 
 use super::{
-    core::{Changed, Core, World},
+    core::{Changed, Core, Look, World},
     epochs::GracePeriods,
     spill::OldNode,
     table::{InPlace, Table},
@@ -50,11 +50,19 @@ impl Alone {
         unsafe { Writer::of(self, self) }
     }
 
+    pub fn look(&self, key: u64) -> Look<'_, u64, u64, (), &Self> {
+        self.writer()
+            .look((self.hash_of)(&key), move |other| *other == key)
+    }
+
     pub fn put(&self, key: u64, value: u64) {
-        let look = self
-            .writer()
-            .look((self.hash_of)(&key), |other| *other == key);
-        assert_eq!(look.put((key, value)), Changed::Done);
+        assert_eq!(self.look(key).put((key, value)), Changed::Done);
+    }
+
+    pub fn find(&self, key: u64) -> Option<u64> {
+        let is_it = |other: &u64| *other == key;
+        self.table()
+            .find((self.hash_of)(&key), is_it, |(_, value)| value)
     }
 }
 
@@ -102,22 +110,18 @@ fn an_insert_finds_what_came_behind_the_bucket_since_its_look() {
     const KEY: u64 = 50;
     // The low byte of a key is its tag. All are of one bucket.
     let map = Alone::new(0, false, |key| key << 1);
-    let look = |key: u64| {
-        map.writer()
-            .look((map.hash_of)(&key), move |other| *other == key)
-    };
     let first = 10;
     (first..=first + SLOTS as u64).for_each(|key| map.put(key, 0));
-    assert_eq!(look(first).take(), Changed::Done);
+    assert_eq!(map.look(first).take(), Changed::Done);
 
-    let before = look(KEY);
+    let before = map.look(KEY);
     assert!(before.pair().is_none());
     map.put(KEY, 0);
     map.epochs.advance(&&map, true);
     map.epochs.advance(&&map, true);
     let changed = before.put((KEY, 1));
     assert_eq!(changed, Changed::NotSame, "the key is there twice");
-    assert_eq!(look(KEY).pair(), Some((KEY, 0)));
+    assert_eq!(map.look(KEY).pair(), Some((KEY, 0)));
 }
 
 /// A pass that leaves units out is followed by another one.
@@ -188,11 +192,7 @@ fn a_move_costs_what_the_entries_need() {
         let steps = iter::from_fn(|| walk.step()).count();
         assert!(steps <= 65 * ENTRIES as usize, "{steps} steps");
         for key in 0..ENTRIES {
-            let hash = (map.hash_of)(&key);
-            let found = map
-                .table()
-                .find(hash, |other| *other == key, |(_, value)| value);
-            assert_eq!(found, Some(key));
+            assert_eq!(map.find(key), Some(key));
         }
     }
 }

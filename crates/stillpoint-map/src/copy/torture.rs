@@ -27,11 +27,6 @@ pub struct Copies<P> {
     policy: PhantomData<fn() -> P>,
 }
 
-// SAFETY: it owns numbers.
-unsafe impl<P> Send for Copies<P> {}
-// SAFETY: through a reference, threads get copies of numbers, and move them in.
-unsafe impl<P> Sync for Copies<P> {}
-
 /// Why there is no table.
 const NO_MEMORY: &str = "no memory for a map of copies";
 

@@ -260,6 +260,43 @@ fn loom_a_bucket_moves_or_is_changed_at_once() {
     });
 }
 
+/// An exclusive borrower takes an entry out, beside the service thread, which moves the table and reads hashes.
+fn take_while_moving(take: fn(&World)) {
+    model(move || {
+        let world = moves::halves(1);
+        // Of three bits, as the slots' bits suffice for two: each hash is read.
+        let to_move = world.start_move(3);
+        both(&world, take, |_| {
+            assert_eq!(move_all(to_move), Progress::Finished);
+        });
+        assert_eq!((world.find(0), world.find(1)), (None, Some(1)));
+    });
+}
+
+fn take(world: &World) {
+    if world.remove_at_once(0).is_none() {
+        world.remove(0);
+    }
+}
+
+/// The borrower may free the entry at once: it has had the lock of the bucket after the service thread.
+#[test]
+fn loom_an_entry_taken_out_is_freed_beside_a_move() {
+    take_while_moving(|world| {
+        take(world);
+        world.entries[0].head.end();
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_an_entry_freed_before_it_is_taken_out_is_caught() {
+    take_while_moving(|world| {
+        world.entries[0].head.end();
+        take(world);
+    });
+}
+
 /// An insert at once, into a unit that moves meanwhile: into the bucket that it is in, or the one
 /// where it has gone.
 fn add_at_once_while_moving(bits: u32, to: u32) {

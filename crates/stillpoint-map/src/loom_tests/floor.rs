@@ -10,11 +10,6 @@ struct Moving {
     retired: StdMutex<Vec<OldTable>>,
 }
 
-// SAFETY: a table is freed when the model's threads have ended.
-unsafe impl Send for Moving {}
-// SAFETY: the same.
-unsafe impl Sync for Moving {}
-
 impl crate::growth::World<References> for &Moving {
     fn retire(self, _: OldBucket) {
         unreachable!("there are no chains");

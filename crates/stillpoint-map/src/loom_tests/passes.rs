@@ -20,7 +20,7 @@ impl World {
     fn is_in_next(&self, index: usize) -> bool {
         let hash = self.hash(index);
         let next = self.table.next().expect("it has moved");
-        next.find(hash, |head| head.hash == hash).is_some()
+        next.find(hash, |head| head.hash() == hash).is_some()
     }
 }
 

@@ -11,7 +11,7 @@ struct Item {
 
 fn item(key: u64) -> NonNull<Node> {
     let item = Item {
-        node: Node(Head { hash: !0 }),
+        node: Node(Head::new(!0)),
         key,
     };
     NonNull::from(Box::leak(Box::new(item))).cast()
@@ -49,31 +49,28 @@ fn duplicates_are_found_once_each_also_while_the_table_moves() {
     let guard = read_lock();
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
+        let pinned = map.pinned();
         for n in 0..copies {
-            map.pinned().add(7, item(n));
-            map.pinned().add(100 + n, item(100 + n));
+            pinned.add(7, item(n));
+            pinned.add(100 + n, item(100 + n));
         }
-        let mut found: Vec<u64> = map.pinned().with_hash(7).map(key).collect();
+        let mut found: Vec<u64> = pinned.with_hash(7).map(key).collect();
         found.sort_unstable();
         assert_eq!(found, (0..copies).collect::<Vec<_>>());
         let mut visited = 0;
         // One that is taken out while it is visited, and others that come and move the table.
-        for node in map.pinned().with_hash(7) {
+        for node in pinned.with_hash(7) {
             visited += 1;
             if key(node).is_multiple_of(2) {
-                assert!(
-                    map.pinned().remove(node)
-                        && !map.pinned().remove(node)
-                        && !map.pinned().has(node)
-                );
+                assert!(pinned.remove(node) && !pinned.remove(node) && !pinned.has(node));
                 taken.push(node);
             }
-            map.pinned().add(10_000 + visited, item(visited));
+            pinned.add(10_000 + visited, item(visited));
         }
         assert_eq!(visited, copies);
-        assert_eq!(map.pinned().with_hash(7).count() as u64, copies / 2);
-        assert!(map.pinned().with_hash(7).all(|node| key(node) % 2 == 1));
-        assert_eq!(map.pinned().iter().count(), map.len());
+        assert_eq!(pinned.with_hash(7).count() as u64, copies / 2);
+        assert!(pinned.with_hash(7).all(|node| key(node) % 2 == 1));
+        assert_eq!(pinned.iter().count(), map.len());
     }
     drop(guard);
     synchronize();
@@ -88,12 +85,13 @@ fn a_node_that_moves_behind_a_link_is_found() {
     let guard = read_lock();
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
+        let pinned = map.pinned();
         for n in 0..SLOTS as u64 {
-            map.pinned().add(7, item(n));
+            pinned.add(7, item(n));
         }
-        let mut at = map.pinned().with_hash(7);
+        let mut at = pinned.with_hash(7);
         let mut found = vec![key(at.next().unwrap())];
-        map.pinned().add(7, item(100));
+        pinned.add(7, item(100));
         found.extend(at.map(key).filter(|key| *key < 100));
         found.sort_unstable();
         assert_eq!(found, (0..SLOTS as u64).collect::<Vec<_>>());
@@ -119,20 +117,21 @@ fn a_bucket_that_comes_and_goes_is_retired_and_has_no_table_move() {
     let mut taken = Vec::new();
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
+        let pinned = map.pinned();
         for n in 0..SLOTS as u64 {
-            map.pinned().add(7, item(n));
+            pinned.add(7, item(n));
         }
-        let before = table(map.pinned());
+        let before = table(pinned);
         for n in 0..rounds {
             // The home's last moves to the new bucket, and both go.
-            map.pinned().add(7, item(100 + n));
-            for node in map.pinned().with_hash(7).skip(SLOTS - 1) {
-                assert!(map.pinned().remove(node));
+            pinned.add(7, item(100 + n));
+            for node in pinned.with_hash(7).skip(SLOTS - 1) {
+                assert!(pinned.remove(node));
                 taken.push(node);
             }
             assert_eq!(domain.statistics().objects_pending, n + 1);
-            map.pinned().add(7, item(n));
-            assert!(before.is_some() && table(map.pinned()) == before);
+            pinned.add(7, item(n));
+            assert!(before.is_some() && table(pinned) == before);
         }
     }
     drop(guard);
@@ -151,33 +150,27 @@ fn a_chain_that_has_moved_may_become_shorter() {
     let mut taken = Vec::new();
     // SAFETY: inside a section; nodes of this test alone.
     unsafe {
+        let pinned = map.pinned();
         for n in 0..60 {
-            map.pinned().add(7, item(n));
+            pinned.add(7, item(n));
         }
-        while table(map.pinned()).is_none() {
-            map.pinned().writer().help();
+        while table(pinned).is_none() {
+            pinned.writer().help();
         }
-        let before = table(map.pinned());
-        let behind = map
-            .pinned()
-            .core()
-            .table()
-            .home_of(spread(7))
-            .chain()
-            .count() as u64
-            - 1;
+        let before = table(pinned);
+        let behind = pinned.core().table().home_of(spread(7)).chain().count() as u64 - 1;
         let retired = domain.statistics().objects_pending;
         // The last one in the end.
-        for node in map.pinned().with_hash(7).skip(SLOTS - 1) {
-            assert!(map.pinned().remove(node));
+        for node in pinned.with_hash(7).skip(SLOTS - 1) {
+            assert!(pinned.remove(node));
             taken.push(node);
         }
         assert!(behind > 1);
         assert_eq!(domain.statistics().objects_pending, retired + behind);
         for n in 0..2 {
-            map.pinned().add(7, item(n));
+            pinned.add(7, item(n));
         }
-        assert!(before.is_some() && table(map.pinned()) == before);
+        assert!(before.is_some() && table(pinned) == before);
     }
     drop(guard);
     domain.synchronize();
@@ -194,11 +187,12 @@ fn a_comparison_may_change_the_map() {
     let asked = RefCell::new(Vec::new());
     // SAFETY: inside a section; nodes of this test alone.
     let found = unsafe {
-        map.pinned().add(7, item(1));
-        map.pinned().add_unique(7, item(9), |other| {
+        let pinned = map.pinned();
+        pinned.add(7, item(1));
+        pinned.add_unique(7, item(9), |other| {
             asked.borrow_mut().push(key(other));
             if asked.borrow().len() <= 3 {
-                map.pinned().add(7, item(1 + asked.borrow().len() as u64));
+                pinned.add(7, item(1 + asked.borrow().len() as u64));
             }
             key(other) == 4
         })
@@ -230,14 +224,15 @@ fn a_comparison_that_lies_breaks_nothing() {
         let new = item(n);
         // SAFETY: inside a section; nodes of this test alone, each put in once.
         unsafe {
+            let pinned = map.pinned();
             let is_in = match n % 3 {
-                0 => map.pinned().add_unique(n % 5, new, lies).is_none(),
+                0 => pinned.add_unique(n % 5, new, lies).is_none(),
                 1 => {
-                    taken.extend(map.pinned().add_or_replace(n % 5, new, lies));
+                    taken.extend(pinned.add_or_replace(n % 5, new, lies));
                     true
                 }
-                _ => match map.pinned().find(n % 5, lies) {
-                    Some(old) if map.pinned().replace(old, new) => {
+                _ => match pinned.find(n % 5, lies) {
+                    Some(old) if pinned.replace(old, new) => {
                         taken.push(old);
                         true
                     }
@@ -248,7 +243,7 @@ fn a_comparison_that_lies_breaks_nothing() {
                 // No reader has found it.
                 free(new);
             }
-            assert_eq!(map.pinned().iter().count(), map.len());
+            assert_eq!(pinned.iter().count(), map.len());
         }
     }
     synchronize();
@@ -270,18 +265,19 @@ fn nodes_may_be_freed_where_a_map_ends() {
         let mut taken = Vec::new();
         // SAFETY: inside a section; nodes of this test alone.
         unsafe {
+            let pinned = map.pinned();
             for n in 0..count {
-                map.pinned().add(n, item(n));
+                pinned.add(n, item(n));
             }
             // All stay, or two thirds or a third go.
             for n in (0..count).filter(|n| n % 3 < stay) {
-                let node = map.pinned().find(n, |node| key(node) == n).unwrap();
-                assert!(map.pinned().remove(node));
+                let node = pinned.find(n, |node| key(node) == n).unwrap();
+                assert!(pinned.remove(node));
                 taken.push(node);
             }
             // To a table of which little is used.
             if stay == 0 && !cfg!(miri) {
-                map.pinned().reserve(200_000).unwrap();
+                pinned.reserve(200_000).unwrap();
             }
         }
         drop(guard);

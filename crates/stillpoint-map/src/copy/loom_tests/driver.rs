@@ -65,9 +65,7 @@ fn begin_a_move_after_a_turn(run: fn(&Map<Sound>)) {
         let map = Map::new([]);
         assert!(map.core.driving.is_to_queue());
         both(&map, run, |map| {
-            if map.core.driving.begin() {
-                map.core.driving.end();
-            }
+            drop(map.core.driving.exclude());
             let table = map.table();
             map.core.start_move(table, table.bits());
             map.writer().have_driven();
