@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `ffi`, `handle`, `log` | panics end here, errors become errno, misuse is reported; what C has pointers to |
-//! | `thread` | what a thread has cached, and its end; `thread.c` has the thread-local state of the inlined functions |
+//! | `ffi`, `handle`, `log` | panics and errors become errno, misuse is reported; the objects behind C's pointers |
+//! | `thread` | a thread's cached state, and its end; `thread.c` has the thread-local state of the inlined functions |
 //! | `reader` | sections of threads, owned guards |
 //! | `qsbr` | readers by quiescent states |
-//! | `domain`, `static_domain` | domains: grace periods, cookies; those that are made at their first use |
+//! | `domain`, `static_domain` | domains: grace periods, cookies; static domains, made at their first use |
 //! | `callback` | functions that run after a grace period |
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
 //! | `tenant`, `lru`, `pressure` | tenants and charges; LRU lists and shrinkers; memory pressure |

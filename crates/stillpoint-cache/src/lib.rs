@@ -1,5 +1,5 @@
-//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit of
-//! the program; each tenant has its limits, and they may be changed at any time. Callers that miss
+//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit that
+//! the program defines; each tenant has limits, and they may be changed at any time. Callers that miss
 //! a key at the same time share one load. Entries may expire. [`Cache`]'s page has the guarantees
 //! and costs.
 //!
@@ -33,7 +33,7 @@
 //! |---|---|
 //! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) does not count as a use |
 //! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task these with `_async` |
-//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace), which returns the old value; `extend`, `collect` |
+//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert), which reports a refusal, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace), which returns the old value; `extend`, `collect` |
 //! | compute from the old value | [`entry`](Cache::entry): [`and_upsert_with`](EntrySelector::and_upsert_with), [`and_compute_with`](EntrySelector::and_compute_with) |
 //! | remove | [`remove`](Cache::remove), [`take`](Cache::take), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
 //! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
@@ -48,14 +48,14 @@
 //! | `Cache::new(1000)`, `max_capacity` | [`Cache::with_entries`], [`max_entries`](Builder::max_entries) |
 //! | `max_capacity` and a `weigher` of `u32` | [`max_bytes`](Builder::max_bytes), which counts keys, values and the cache's own memory; for another unit [`max_weight`](Builder::max_weight) |
 //! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl), [`try_get_with_ttl`](Cache::try_get_with_ttl); [`Ref::time_left`] |
-//! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`; so the others |
+//! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`, and similarly the others |
 //! | `try_get_with`: `Arc<E>`; `optionally_get_with` | the same |
 //! | `entry(key)`, `entry_by_ref(&key)` | [`entry`](Cache::entry)`(&key)`; its methods have `_async` forms; [`Op`] can give a ttl |
 //! | `or_default`, `or_optionally_insert_with`, `or_insert_with_if` | [`or_insert_with`](EntrySelector::or_insert_with), [`optionally_get_with`](Cache::optionally_get_with), [`and_compute_with`](EntrySelector::and_compute_with) |
 //! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is not kept, unless the inserted entry has been evicted by then |
 //! | `invalidate`, `remove` | [`remove`](Cache::remove), [`take`](Cache::take) |
-//! | `invalidate_entries_if`, later | at once; it returns how many |
-//! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry alone, and needed by tests at most |
+//! | `invalidate_entries_if`, which takes effect later | it takes effect at once, and returns how many it removed |
+//! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry only; just tests need it |
 //! | a mocked clock, `weighted_size` | [`ManualClock`]; [`weighted_bytes`](Cache::weighted_bytes), exact |
 //!
 //! # From quick_cache
@@ -64,16 +64,16 @@
 //! |---|---|
 //! | `Cache::new(1000)` | [`Cache::with_entries`] |
 //! | `with_weighter` | [`max_weight`](Builder::max_weight); for bytes [`max_bytes`](Builder::max_bytes) |
-//! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that have waited get the error as well |
+//! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that waited get the error, too |
 //! | `get_value_or_guard`, `entry` | [`entry`](Cache::entry), whose functions run outside of locks |
-//! | `replace`: only if there is one | [`and_compute_with`](EntrySelector::and_compute_with) with [`Op::Nop`] for `None` |
-//! | `peek` | [`peek`](Cache::peek), which borrows the value, and knows the time that the entry has left |
+//! | `replace`, only if the key has a value | [`and_compute_with`](EntrySelector::and_compute_with) with [`Op::Nop`] for `None` |
+//! | `peek` | [`peek`](Cache::peek), which borrows the value; [`Ref::time_left`] |
 //! | `remove`, which returns the value | [`take`](Cache::take), which clones it; [`remove`](Cache::remove) needs no clone |
 //! | `retain` | [`invalidate_entries_if`](Cache::invalidate_entries_if), with the condition reversed |
 //! | `clear`, `set_capacity` | [`invalidate_all`](Cache::invalidate_all), [`set_max_bytes`](Cache::set_max_bytes) |
 //! | `Lifecycle` | [`eviction_listener`](Builder::eviction_listener), [`is_pinned`](Builder::is_pinned) |
 //! | `len`, `weight`, `hits`, `misses` | [`entry_count`](Cache::entry_count), [`weighted_bytes`](Cache::weighted_bytes), [`statistics`](Cache::statistics) |
-//! | a capacity for each shard | one limit: an entry may be as large as the cache |
+//! | a capacity for each shard | one limit for all: an entry may be as large as the cache |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Models are about the life of an entry: `node` and `state`. The map has its own.
 #![cfg_attr(

@@ -3,10 +3,10 @@
 //! in the order of its keys. They stand on [`stillpoint`]'s grace periods.
 //!
 //! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
-//!   retries without bound, allocates, or helps another thread.
+//!   allocates, retries without bound, or does another thread's work.
 //! * It returns a plain reference, valid for the section. It holds no lock, so it cannot deadlock.
 //! * Tables grow and shrink a few buckets at a time. No insert pays for the whole table, and a map
-//!   that has lost most of its entries gives the memory back, also if no thread uses it.
+//!   that has lost most of its entries returns the memory, even if no thread uses it.
 //! * Removed values are dropped promptly, after a grace period. Unreclaimed memory has a budget.
 //!
 //! ```
@@ -36,18 +36,18 @@
 //! * [`map.pin_owned()`](HashMap::pin_owned): a section that async tasks may hold across an
 //!   `.await`.
 //!
-//! The map itself has `len`, the constructors, and what takes the map by value or by `&mut`, as std's
-//! maps have it: `get_mut`, `iter_mut`, `retain`, `drain`, and a `remove` that returns the value.
+//! The map itself has `len`, the constructors, and the methods of std's maps that take the map by
+//! value or by `&mut`: `get_mut`, `iter_mut`, `retain`, `drain`, and a `remove` that returns the value.
 //!
-//! [`HashMap`]'s page has all that a user needs: sections and guards, a table of what papaya,
-//! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
+//! [`HashMap`]'s page has all that a user needs: sections and guards, the counterparts of calls of
+//! papaya, dashmap and a locked map, guarantees, costs, memory, async tasks, signals, forks and
 //! limits.
 //!
-//! [`CopyMap`] is for small keys and values without destructors: its entries lie in the table, so a
-//! look-up reads one place of memory instead of two, and returns a copy.
+//! [`CopyMap`] is for small keys and values without destructors: its entries are stored in the
+//! table, so a look-up reads one place in memory instead of two, and returns a copy.
 //!
 //! [`BTreeMap`] keeps any keys that are [`Ord`] in order: ranges, the first and the last entry,
-//! iterators in both directions. Its look-ups and iterations take no lock, and never begin again.
+//! iterators in both directions. Its look-ups and iterations take no lock and never restart.
 //!
 //! # When not to use it
 //!

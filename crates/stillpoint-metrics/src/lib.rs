@@ -27,17 +27,16 @@
 //! # How many series
 //!
 //! The program names what is exported, which bounds the labels; but there may be as many tenants as
-//! users. So 100 tenants have separate series ([`Exporter::with_tenants`]), and the others are
-//! added up as the tenant [`OTHER`]. A tenant keeps its series until it is deleted or removed. One
-//! that is in the sum stays there, also after its end, so no counter falls.
+//! users. So 100 tenants have separate series ([`Exporter::with_tenants`]), and the others are summed
+//! as the tenant [`OTHER`]. A tenant keeps its series until it is deleted or removed. One that is in
+//! the sum stays in it even after its end, so that no counter falls.
 //!
 //! # Threads and forks
 //!
 //! An exporter is a handle: clones are the same exporter. Scrapes take turns, and so do calls that
 //! add and remove. A scrape takes a lock for each thread that has used a domain, and waits for
-//! nothing else. In the child of a fork an exporter goes on with the child's copy of what it
-//! exports, unless another thread was inside a call of it at the fork. Then its lock stays taken:
-//! make a new exporter there.
+//! nothing else. In the child of a fork an exporter goes on with the child's copies. But if another
+//! thread was inside one of its calls at the fork, its lock stays taken: make a new exporter there.
 // What it exports is left out of the models, which build all crates.
 #![cfg(not(stillpoint_loom))]
 

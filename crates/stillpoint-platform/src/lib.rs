@@ -8,11 +8,12 @@
 //! * [`thread`]; [`refused`]: threads that could not be started; [`user_code`]: calls of user code;
 //!   [`owned_mutex`]: a lock that is held across user code.
 //! * [`fork`]; [`fork_mutex`]: a lock that a fork may lose.
-//! * [`environment`]: the library's variables; [`stderr`]: lines on it; `watch`: files that change;
+//! * [`environment`]: the library's variables; [`stderr`]: lines on standard error; `watch`: files
+//!   that change;
 //!   [`stats`]: the statistics page that other processes read.
 //!
-//! Under `--cfg stillpoint_loom` a model has the same names. So the code above is checked as it is,
-//! line by line, and not as a copy.
+//! Under `--cfg stillpoint_loom` a model has the same names, so the crates above are checked as they
+//! are, not as copies.
 //!
 //! This crate decides nothing: it knows neither grace periods nor readers.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -8,11 +8,11 @@ section! {
     /// A user who may come in.
     #[derive(Clone, PartialEq, Eq)]
     pub struct User {
-        /// Name, which has a line in the auth-file
+        /// Name, which must have a line in the auth-file
         name: String = String::new(), "name", "", live;
         /// The password.
         password: Vec<u8> = Vec::new();
-        /// Tenant whose keys the user works on; without one the default tenant
+        /// Tenant whose keys the user sees; the default tenant if not given
         tenant: String = String::new(), "tenant", "", live;
         /// Whether the user may change tenants and limits
         admin: bool = false, "admin", "", live;

@@ -1,9 +1,9 @@
 //! A large address space: areas of pages that are found, without a lock, by any address inside
 //! them, and checked copies. 64-bit Linux; elsewhere this crate is empty.
 //!
-//! A server that copies into and out of buffers may want to know, at every copy, that the range
-//! lies inside one live buffer (the kernel's hardened usercopy does). If that look-up takes a lock,
-//! the lock becomes the bottleneck. Here it costs a load:
+//! A server that copies into and out of buffers may check, at every copy, that the range lies inside
+//! one live buffer, as the kernel's hardened usercopy does. If that look-up takes a lock, the lock
+//! becomes the bottleneck. Here it costs a load:
 //!
 //! * [`Arena`] is a stretch of address space; [`Arena::alloc`] gives an [`Area`], some pages of it,
 //!   freed when it is dropped.
@@ -31,8 +31,8 @@
 //! threads stay. If one of those threads was allocating, freeing or draining at the fork, the child
 //! can find, check and copy; drops leak, and an operation that needs the lost lock ends the process
 //! with a message. An arena over a memory file is shared with the parent: the child finds, checks,
-//! copies and shares, [`Arena::alloc`] refuses, and an area that the child frees is only forgotten
-//! there.
+//! copies and shares; [`Arena::alloc`] refuses; and freeing an area in the child does not affect the
+//! parent.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.

@@ -1,16 +1,16 @@
 //! Kernel-style RCU and batched deferred frees for user space.
 //!
 //! Readers find shared data without a lock, a fence or an atomic read-modify-write. Writers replace
-//! it; what they replaced is freed when the last reader that may still hold it has left. This is
-//! the Linux kernel's RCU, with its `kvfree_rcu()`:
+//! it; an old version is freed when the last reader that may still hold it has left. This is the
+//! Linux kernel's RCU, with its `kvfree_rcu()`:
 //!
 //! * [`read_lock`] begins a read-side critical section, for about a nanosecond. [`Rcu<T>`](Rcu) is
 //!   a cell that is read inside a section, [`RcuOption<T>`](RcuOption) one that may be empty.
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended.
 //!   [`Domain::start_poll`] and [`Domain::poll`] ask without waiting; [`call`] runs a function
 //!   afterwards.
-//! * [`retire`] frees an object after a grace period, thousands of objects for the price of one.
-//!   Unreclaimed memory is held near a budget.
+//! * [`retire`] frees an object after a grace period; one grace period serves thousands of objects.
+//!   Unreclaimed memory is kept near a budget.
 //!
 //! Crates that build on it: `stillpoint-map` has concurrent maps and sets, `stillpoint-cache` a cache
 //! with tenants, `stillpoint-metrics` exports statistics to Prometheus, `stillpoint-lru` has LRU lists
@@ -39,14 +39,14 @@
 //! periods itself and frees its oldest objects as it retires new ones, so the memory in use depends
 //! on the budget, not on how long a flood lasts.
 //!
-//! If readers hold grace periods up until the budget is used up, or until a thread has twice its
-//! share of it, threads that retire wait: 10 ms at most for each 64 KiB that they retire, and at
+//! If readers hold up grace periods until the budget is used up, or until a thread has twice its
+//! share of it, threads that retire wait: at most 10 ms for each 64 KiB that they retire, and at
 //! most a second in one call. A thread inside a section waits at the section's end. Past the budget
-//! a thread already waits when it opens a page, and a thread that retires objects with destructors
+//! a thread also waits when it opens a page, and a thread that retires objects with destructors
 //! waits for earlier destructors to run: hold no lock that they take.
 //!
 //! Once a stall is reported ([`Domain::set_stall_timeout`]), no thread waits for it any more. A
-//! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
+//! reader that never leaves costs memory, which [`Domain::statistics`] shows, but delays no writer.
 //!
 //! The library does not know what an object points to. An object with a destructor, such as a map
 //! of any size, counts for its own block, and 1 KiB at least. If values are weighed
@@ -61,8 +61,8 @@
 //!
 //! 64-bit Linux. Readers run without fences where the kernel has `membarrier(2)` (since 4.14), and
 //! with a fence at each end of a section elsewhere ([`membarrier_active`]).
-//! `STILLPOINT_MEMBARRIER=off` forces fences, for programs whose seccomp filter takes the call away
-//! later. On other Unixes the crate builds, with fences and without fork support, and is untested.
+//! `STILLPOINT_MEMBARRIER=off` forces fences, for programs that later install a seccomp filter
+//! against the call. On other Unixes the crate builds, with fences and without fork support, and is untested.
 //! Other targets do not compile.
 //!
 //! A process may fork, at any moment and from any thread, callbacks included, and use the library

@@ -106,19 +106,19 @@ section! {
     /// The files of TLS, and what is asked of clients.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Tls {
-        /// Server's certificate, and those that lead from there to an authority, as PEM
+        /// Server's certificate and its chain of intermediate certificates, as PEM
         chain: PathBuf = PathBuf::new(), "chain", "-o ssl_chain_cert FILE", live;
-        /// Its private key, as PEM; not readable for all
+        /// Private key of the certificate, as PEM; must not be readable by everybody
         key: PathBuf = PathBuf::new(), "key", "-o ssl_key FILE", live;
-        /// Authorities that vouch for clients, as PEM
+        /// Authorities whose client certificates are accepted, as PEM
         authority: Option<PathBuf> = None, "authority", "-o ssl_ca_cert FILE", live;
-        /// Whether clients have to show a certificate
+        /// Whether clients must present a certificate
         clients: ClientCertificates = ClientCertificates::None, "client-certificates", "-o ssl_verify_mode MODE", live;
-        /// Oldest version that is spoken
+        /// Oldest accepted version of TLS
         min_version: TlsVersion = TlsVersion::V12, "min-version", "-o ssl_min_version VERSION", live;
-        /// Whether the last 256 clients may come back without a full handshake
+        /// Whether the last 256 sessions can be resumed without a full handshake
         sessions: bool = false, "sessions", "-o ssl_session_cache", live;
-        /// Bytes of an answer that are encrypted before the socket has taken what was before them
+        /// Bytes of a reply that may be encrypted ahead of what the socket has taken
         buffer: usize = 16 << 10, "", "-o ssl_wbuf_size KIB";
     }
 }
@@ -173,15 +173,15 @@ section! {
     pub struct Tenant {
         /// Its name
         name: String = String::new(), "name", "", live;
-        /// Prefixes of keys in the default key space that are its
+        /// Prefixes of the keys in the default key space that belong to it
         prefixes: Vec<String> = Vec::new(), "prefix", "", live;
-        /// Memory that is never taken for others
+        /// Memory that other tenants never take
         min: u64 = 0, "min", "", live;
-        /// Memory that is taken only if nothing else is left
+        /// Memory that other tenants take only if nothing else is left
         low: u64 = 0, "low", "", live;
-        /// Memory past which its items are evicted in the background
+        /// Memory above which its items are evicted in the background
         high: u64 = u64::MAX, "high", "", live;
-        /// The most memory that it may have
+        /// Most memory that it may have
         max: u64 = u64::MAX, "max", "", live;
     }
 }
@@ -207,19 +207,19 @@ section! {
     /// A place to listen, as the file or the command line writes it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Listen {
-        /// Address, with a port or without
+        /// Address, with or without a port
         address: Option<String> = None, "address", "";
         /// Unix socket, instead of an address
         path: Option<PathBuf> = None, "path", "";
         /// Permissions of the Unix socket
         mode: Mode = Mode(0o700), "mode", "";
-        /// Tenant of its clients; those who log in have that of their user, others without one the default one
+        /// Tenant of its clients, the default tenant if not given; a client that logs in gets its user's tenant
         tenant: String = String::new(), "tenant", "";
-        /// Whether its clients are admins, and need not log in
+        /// Whether its clients are admins, who need not log in
         admin: bool = false, "admin", "";
-        /// Whether its clients have to log in, if there are users; false only with a tenant
+        /// Whether its clients must log in if there are users; false requires a tenant
         login: bool = true, "login", "";
-        /// Whether its clients speak TLS; by default at addresses, where there is `[tls]`
+        /// Whether its clients speak TLS; by default true for addresses if there is a `[tls]`
         tls: Option<bool> = None, "tls", "";
         /// The setting that has it, for messages.
         from: &'static str = "[[listen]]";
@@ -234,7 +234,7 @@ section! {
     pub struct Settings {
         /// TCP port, 11211 by default; 0: none, -1: any that is free
         port: Option<String> = None, "", "-p --port PORT";
-        /// Addresses to listen on, with a port or without, divided by commas; 127.0.0.1 by default. With -Z, those that begin with notls: speak no TLS
+        /// Addresses to listen on, with or without a port, separated by commas; 127.0.0.1 by default. With -Z, addresses that begin with notls: do not use TLS
         addresses: Vec<String> = Vec::new(), "", "-l --listen ADDRESSES";
         /// Unix socket to listen on, instead of TCP
         unix_socket: Option<PathBuf> = None, "", "-s --unix-socket FILE";
@@ -246,17 +246,17 @@ section! {
         config: Option<PathBuf> = None, "", "--config FILE";
         /// Memory for items and their indexes
         limit: u64 = 64 << 20, "memory-limit", "-m --memory-limit MIB", live;
-        /// Length of the longest value, at most half of the memory
+        /// Longest value in bytes, at most half of the memory
         item_max: usize = 1 << 20, "max-item-size", "-I --max-item-size BYTES";
         /// Threads that serve clients
         threads: usize = default_threads(), "threads", "-t --threads NUMBER";
-        /// Clients at a time
+        /// Most clients at a time
         max_connections: usize = 1024, "conn-limit", "-c --conn-limit NUMBER";
-        /// Connections that may wait to be accepted
+        /// Most connections that wait to be accepted
         backlog: u32 = 1024, "", "-b --backlog NUMBER";
-        /// Whether items are evicted when memory is used up; if not, stores are answered with an error
+        /// Whether items are evicted when memory is used up; if not, stores fail
         evict: bool = true, "evict", "-M --disable-evictions";
-        /// Whether `stats settings` says that items have CAS values (they have); if not, flush_all takes what is stored in the same second, too
+        /// Whether `stats settings` reports CAS values (items always have them); if not, flush_all also removes what is stored in the same second
         cas: bool = true, "", "-C --disable-cas";
         /// Whether flush_all is allowed
         flush: bool = true, "", "-F --disable-flush-all";
@@ -266,49 +266,49 @@ section! {
         watch: bool = true, "", "-W --disable-watch";
         /// Whether admins may use shutdown; with the flag, and without users, all clients are admins
         shutdown: bool = false, "shutdown", "-A --enable-shutdown";
-        /// Protocol of clients; auto: the one that a connection's first byte is of
+        /// Protocol of clients; auto: chosen by the first byte of a connection
         binding: Binding = Binding::Auto, "", "-B --protocol PROTOCOL";
-        /// Requests of one client that are executed before others have their turn; 0: no limit
+        /// Requests of one client that run before other clients have their turn; 0: no limit
         requests_per_event: u32 = 0, "", "-R --max-reqs-per-event NUMBER";
-        /// File of name:password lines; clients have to log in
+        /// File of name:password lines; clients must log in
         auth_file: Option<PathBuf> = None, "auth-file", "-Y --auth-file FILE", live;
-        /// Address at which GET /metrics is answered with OpenMetrics; the port is 9150 if none is given
+        /// Address that serves OpenMetrics at /metrics; port 9150 if none is given
         metrics_name: Option<String> = None, "metrics", "--metrics ADDRESS";
-        /// Where the system says that it is short of memory, for which a quarter of it is evicted: a pressure file, FIFO or socket, or /dev/null for none; auto: what the service manager names, or the control group's file, if it can be watched
+        /// Pressure file, FIFO or socket to watch for memory shortage, which evicts a quarter of the items; /dev/null: none; auto: what the service manager names, or else the control group's file
         memory_pressure: Option<String> = None, "memory-pressure", "--memory-pressure FILE";
         /// Whether `stillpoint-top` shows the process
         statistics: bool = true, "statistics", "";
-        /// Seconds after which a silent client is dropped; 0: never
+        /// Seconds after which an idle client is dropped; 0: never
         idle_timeout: u32 = 0, "idle-timeout", "-o idle_timeout SECONDS";
-        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in; 0: never, but 30 for a login or handshake
+        /// Seconds that a client has to take a reply, finish a value or log in before it is dropped; 0: no limit, but 30 for a login or handshake
         send_timeout: u32 = 30, "send-timeout", "-o send_timeout SECONDS";
-        /// Bytes of all connections' buffers, beyond which clients are dropped; 0: no limit
+        /// Bytes of all connections' buffers above which clients are dropped; 0: no limit
         buffer_max: usize = 64 << 20, "buffer-limit", "";
-        /// Bytes that all connections' buffers could take, reserved beforehand and divided among the threads; 0: no limit
+        /// Limit on buffers, divided among the threads and counted as memcached does: a fixed size for each unfinished request and pending reply; 0: no limit
         reserved_max: usize = 0, "", "-o read_buf_mem_limit MIB";
-        /// Whether expired items are searched for each second; if not, they stay until they are overwritten, evicted or compacted
+        /// Whether a search removes expired items each second; if not, they stay until overwritten, evicted or compacted
         lru_crawler: bool = true, "", "-o lru_crawler";
-        /// Microseconds that the search rests after each segment, at most a second
+        /// Microseconds that the search sleeps after each segment, at most a second
         lru_crawler_sleep: Duration = Duration::ZERO, "", "-o lru_crawler_sleep MICROSECONDS";
-        /// Items of each tenant that a search looks at; 0: all
+        /// Most items of each tenant that one search visits; 0: all
         lru_crawler_tocrawl: u32 = 0, "", "-o lru_crawler_tocrawl ITEMS";
-        /// Whether a seccomp filter takes away, once the server listens, what it needs no more
+        /// Whether a seccomp filter blocks the system calls that a listening server no longer needs
         drop_privileges: bool = false, "", "-o drop_privileges";
         /// Whether the process goes to the background
         daemon: bool = false, "", "-d --daemon";
         /// User that the process becomes if root starts it
         user: Option<String> = None, "user-name", "-u --user NAME";
-        /// File for the process's number
+        /// File to write the process ID to
         pid_file: Option<PathBuf> = None, "", "-P --pidfile FILE";
-        /// More log; given twice: each request
+        /// More log; if given twice, each request
         verbosity: u32 = 0, "", "-v --verbose";
-        /// Whether TLS is spoken over TCP (-o ssl_chain_cert, ssl_key)
+        /// Whether TCP uses TLS (needs -o ssl_chain_cert, ssl_key)
         enable_ssl: bool = false, "", "-Z --enable-ssl";
-        /// With -Y only: SASL is not spoken, clients log in by the text protocol
+        /// Accepted with -Y only: there is no SASL; clients log in by the text protocol
         enable_sasl: bool = false, "", "-S --enable-sasl";
-        /// No effect: UDP is not spoken
+        /// No effect: there is no UDP
         udp_port: String = "0".into(), "", "-U --udp-port PORT";
-        /// Options, divided by commas
+        /// Options, separated by commas
         options: Vec<String> = Vec::new(), "", "-o --extended OPTIONS";
         /// The places to listen that the file and the command line name.
         listen: Vec<Listen> = Vec::new();

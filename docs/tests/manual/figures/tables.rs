@@ -497,7 +497,7 @@ pub const TABLES: &[Table] = &[
         columns: &[
             column("find, ns", "vmap", "find-100000", "find_ns"),
             column(
-                "each needs the last, ns",
+                "dependent look-ups, ns",
                 "vmap",
                 "find-100000",
                 "find_dependent_ns",
@@ -516,7 +516,7 @@ pub const TABLES: &[Table] = &[
         columns: &[
             column("get, ns", "map", "get-100000", "ns_per_op"),
             column(
-                "each needs the last, ns",
+                "dependent look-ups, ns",
                 "map",
                 "get-100000",
                 "dependent_ns",
