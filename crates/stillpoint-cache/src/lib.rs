@@ -80,13 +80,17 @@
     stillpoint_loom,
     allow(dead_code, unreachable_pub, reason = "the interface is left out")
 )]
-// `policy` (what goes next) and `wheel` (what has expired) know neither keys nor locks. `node` has
-// the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
-// in `state/limits`. `settings`, `weigh`, `flight` and `memory` are parts of `cache`. On that `builder`, `put`
-// and `remove` (changing), `load`, `entry`, `limits`, `iter`, `bytes` and `shrinker`, as a program sees them. `service` is
-// the service thread, `watcher` the files that it follows, `visit` what it does in a cache, `container` the
-// source of a limit that no program has set. `arena` has byte values. No module of these imports one that comes
-// later here.
+// The order of the files. Each imports only files above it.
+// - `policy`, `wheel`: what to evict next, what has expired; they know neither keys nor locks;
+// - `arena`: memory of byte values;
+// - `statistics`, `tenant`, `removal`: counters, a tenant's handle, why an entry left;
+// - `node`, `state`: the rule by which entries are shared; what the lock guards: tenants, and in `state/limits`
+//   the choice of the tenant that gives way;
+// - `container`: the limit of a cache for which the program sets none;
+// - `watcher`, `service`: the files that the service thread follows, and the thread;
+// - `clock`, `listener`, `shared`, `weigh`, `settings`, `flight`, `memory`: parts of `cache`;
+// - `cache`, `builder`, `put`, `remove`, `load`, `entry`, `limits`, `iter`, `bytes`: the interface;
+// - `visit`, `shrinker`: what the service thread and the shrinkers do in a cache.
 
 #[cfg_attr(stillpoint_loom, allow(unused_imports))]
 mod arena;

@@ -69,16 +69,23 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The machine: `section` (what a section keeps, by its type), `word` (a bucket's tags), `slot` (an entry's
-// pointer), `memory`, `slab` (where many entries lie), `used` (which parts of a table have had entries), `bucket`
-// (a chain, its readers and its lock), `table`, `resize` (moving one table to another), `count`, `driving` (whose
-// turn it is to move on the service thread), `growth` (the tables of a map, when they move and who moves them, for
-// both hash maps), `core` (a map without types, and its changes), `chain` and `walk` (entries one after the other).
-// The interface: `domain`, `driver`, `reclaim` and `pinned` (the domain of a map, what it moves and frees later,
-// and a map in a section of it), `entry`, `entries` and `store` (with the entries' types), `iter`, on them `map`
-// with `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; and `nodes`, for C. `tree` has the ordered
-// map. `copy` has the map of copies, from its buckets to its interface. Imports lead from the later ones to the
-// earlier ones, but for a few types and traits. Models are about the machine.
+// The order of the files. Apart from a few types, each imports only files above it.
+//
+// The machine, which knows no types of keys and values, and has the models:
+// - `section`: types that prove that a section is open;
+// - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
+// - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
+// - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;
+// - `count`, `driving`, `growth`: the number of entries; which map the service thread moves next; a map's tables,
+//   when they move and who moves them (for both hash maps);
+// - `core`, `chain`, `walk`: a map without types and its changes; iteration.
+//
+// The interface:
+// - `domain`, `driver`, `reclaim`, `pinned`: a map's domain, what is moved and freed later, a map in a section;
+// - `outcome`, `entry`, `entries`, `owned`, `store`, `iter`: entries and changes with types;
+// - `map` with `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; `nodes`, for C.
+//
+// `tree` is the ordered map, and `copy` the map of copies, each from its nodes or buckets to its interface.
 
 mod backoff;
 mod bucket;
