@@ -10,8 +10,8 @@
 //! # Driving a grace period
 //!
 //! The thread leaves it to another thread whose barrier is under way, because that usually covers its
-//! oldest page as well. Past its quota and half of it, it issues a barrier itself: the other thread
-//! has lost its processor. So one barrier serves a quota's worth of objects of this thread, and all
+//! oldest page as well. Past its quota and a quarter of it, it issues a barrier itself: the other
+//! thread has lost its processor. So one barrier serves a quota's worth of objects of this thread, and all
 //! that other threads had sealed by then.
 //!
 //! The grace period of a page that its owner keeps is only named when the page is sealed: a start
@@ -64,7 +64,7 @@ use crate::{
 };
 
 /// A thread's share is never larger than this, however large the budget: more would not stay in the
-/// cache. Its quota stays below 864 KiB (`quota.rs`).
+/// cache. Its quota stays below 576 KiB (`quota.rs`).
 pub(super) const LARGEST_SHARE: usize = 1 << 20;
 
 /// How many pages are freed for each that is sealed, while there are any to free.
@@ -82,7 +82,7 @@ const STEP_PART: usize = 4;
 
 /// A thread leaves the barrier to another thread, whose is under way, until its queue is past its
 /// quota by this part of it.
-const PAST_QUOTA: usize = 2;
+const PAST_QUOTA: usize = 4;
 
 /// If readers hold grace periods up, a thread is throttled when it has this many of its shares
 /// unreclaimed. Without that, each thread in turn fills the whole budget in its time slice: memory
@@ -760,7 +760,7 @@ mod tests {
     /// A thread goes on while another thread's barrier is under way, but not for long: that thread
     /// may have lost its processor.
     #[test]
-    fn a_barrier_that_does_not_end_is_left_alone_up_to_half_a_quota() {
+    fn a_barrier_that_does_not_end_is_left_alone_up_to_a_quarter_of_a_quota() {
         let engine =
             Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)));
         engine.lose_first_leader();

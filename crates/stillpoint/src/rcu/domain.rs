@@ -198,7 +198,7 @@ impl Domain {
     ///
     /// Threads count for themselves and share their numbers in steps, so the budget is exact to the
     /// number of retiring threads times the step: a quarter of a thread's quota, which is 16 to
-    /// 216 KiB, and at most an eighth of the budget for all threads together.
+    /// 144 KiB, and at most an eighth of the budget for all threads together.
     /// [`Domain::statistics`] adds up what all threads have counted, and has no such step.
     pub fn set_budget(&self, bytes: usize) {
         self.core.inner.parts.settings().set_budget(bytes);
