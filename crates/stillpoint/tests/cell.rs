@@ -100,21 +100,6 @@ fn values_without_a_size_are_kept_in_a_box() {
 }
 
 #[test]
-fn swap_and_take_give_the_old_value() {
-    let cell = RcuOption::new(String::from("first"));
-    assert_eq!(
-        cell.swap("second".into()).as_deref().map(String::as_str),
-        Some("first")
-    );
-    assert_eq!(cell.take().as_deref().map(String::as_str), Some("second"));
-    assert!(cell.is_empty());
-    assert!(cell.swap("third".into()).is_none());
-    let cell = Rcu::new(String::from("first"));
-    assert_eq!(*cell.swap("second".into()), "first");
-    assert_eq!(cell.into_inner(), "second");
-}
-
-#[test]
 fn compare_exchange_replaces_the_value_that_was_loaded_and_no_other() {
     let cell = Rcu::new(1);
     let guard = read_lock();
@@ -167,30 +152,6 @@ fn an_equal_value_elsewhere_is_another_value() {
     cell.compare_exchange(&7, Box::new(8), &guard)
         .expect_err("the cell compares addresses");
     assert_eq!(cell.load(&guard), &7);
-}
-
-#[test]
-fn a_lost_exchange_gives_back_the_box_and_drops_nothing() {
-    let tally = Tally::new();
-    let cell = RcuOption::new(tally.value(1));
-    let guard = read_lock();
-    let back = cell
-        .compare_exchange(None, Some(Box::new(tally.value(2))), &guard)
-        .expect_err("the cell is not empty");
-    assert_eq!(
-        (back.as_deref().map(Tracked::get), tally.dropped()),
-        (Some(2), 0)
-    );
-    drop(back);
-    assert_eq!(tally.dropped(), 1);
-}
-
-#[test]
-fn update_makes_the_new_value_from_the_old_one() {
-    let cell = Rcu::new(vec![1]);
-    let old = cell.update(|old| [old.as_slice(), &[2]].concat());
-    assert_eq!(*old, [1]);
-    assert_eq!(cell.load(&read_lock()), &[1, 2]);
 }
 
 #[test]
@@ -396,15 +357,6 @@ fn each_stored_value_comes_out_once_when_many_swap() {
     eventually(|| tally.all_dropped());
     drop(domain);
     assert_eq!(tally.dropped(), all + 1);
-}
-
-#[test]
-fn into_inner_gives_the_value_itself() {
-    let tally = Tally::new();
-    let value = Rcu::new(tally.value(5)).into_inner();
-    assert_eq!((value.get(), tally.dropped()), (5, 0));
-    drop(value);
-    assert_eq!(tally.dropped(), 1);
 }
 
 #[test]

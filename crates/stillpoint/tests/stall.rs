@@ -270,27 +270,6 @@ fn a_handler_may_read_and_may_panic() {
 }
 
 #[test]
-fn a_stalled_reader_lets_producers_go_on_and_memory_falls_when_it_leaves() {
-    let (domain, told) = watched(Domain::new());
-    domain.set_budget(64 << 10);
-    let reader = Reader::enter(&domain);
-    for number in 0..100_000_u64 {
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(number)))) };
-    }
-    next(&told);
-    let statistics = domain.statistics();
-    assert!(
-        statistics.bytes_pending > 64 << 10,
-        "reported: {statistics:?}"
-    );
-    assert!(statistics.stalls >= 1);
-    reader.leave();
-    domain.kvfree_barrier();
-    assert_eq!(domain.statistics().objects_pending, 0);
-}
-
-#[test]
 fn a_handler_that_would_wait_for_the_service_thread_is_refused() {
     let (domain, _) = watched(Domain::new());
     let theirs = domain.clone();

@@ -206,45 +206,6 @@ fn a_flood_stays_near_the_budget() {
     assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
 }
 
-/// Destructors slower than the retiring threads: only back-pressure keeps memory bounded, and in a
-/// section it must be deferred, not skipped.
-#[test]
-#[cfg_attr(miri, ignore = "takes minutes")]
-fn destructor_retire_in_section_throttles_at_unlock() {
-    struct Slow;
-    impl Drop for Slow {
-        fn drop(&mut self) {
-            thread::yield_now();
-        }
-    }
-    let domain = Domain::new();
-    domain.set_budget(32 << 10);
-    let mut retired = 0;
-    while domain.statistics().waits == 0 {
-        let guard = domain.read_lock();
-        (0..100).for_each(|_| retire(&domain, Slow));
-        drop(guard);
-        retired += 100;
-        assert!(
-            retired < 10_000_000,
-            "the retiring thread is never throttled"
-        );
-    }
-    domain.kvfree_barrier();
-    assert_eq!(domain.statistics().objects_freed, retired);
-}
-
-#[test]
-fn online_qsbr_reader_is_never_throttled() {
-    let domain = Domain::new();
-    domain.set_budget(0);
-    let reader = domain.qsbr_reader();
-    (0..SOME).for_each(|number| retire(&domain, number));
-    assert_eq!(domain.statistics().waits, 0, "it would wait for itself");
-    drop(reader);
-    domain.kvfree_barrier();
-}
-
 /// The retiring thread holds the lock that a destructor waits for.
 #[test]
 fn a_stuck_service_thread_is_waited_for_only_until_it_is_reported() {
