@@ -37,7 +37,7 @@ use super::{
 use crate::{
     histogram::Histogram,
     platform::{
-        barrier,
+        barrier, clock,
         event::EventCount,
         stats::{Tap, Words},
         sync::{Arc, AtomicPtr, AtomicU64, Ordering},
@@ -282,17 +282,21 @@ impl<P: Policy> Engine<P> {
         if ends {
             let counts = seq.counts();
             counts.grace_periods.fetch_add(1, Ordering::Relaxed);
-            let held_up_since = self.stalls.grace_period_ended();
+            let held_up_since = self.stalls.grace_period.stop();
             trace::rcu_grace_period_end(self.domain, scan.oldest.number(), held_up_since);
             match held_up_since {
-                0 if scan.oldest.is_timed() => seq.timing().note_ended(scan.oldest.number()),
+                0 if scan.oldest.is_timed() => {
+                    seq.timing().note_ended(scan.oldest.number(), clock::now());
+                }
                 0 => {}
                 since => {
                     seq.timing().note_held_up(since);
                     self.publish_stalls();
                 }
             }
-            self.publish_ended();
+            if self.tap.is_open() {
+                self.publish_counts();
+            }
             self.shared.wake_all();
         }
         let progress = if seq.completed().at_least(goal) {
@@ -504,19 +508,18 @@ impl<P: Policy> Engine<P> {
 
     /// Returns the number of panics of user code that the engine has called.
     pub(crate) fn panics(&self) -> u64 {
-        self.callbacks_panicked()
-            + self.futures.panicked.load(Ordering::Relaxed)
-            + self.stall_handlers_panicked()
+        let counts = [
+            &self.callbacks.panicked,
+            &self.futures.panicked,
+            &self.stalls.panicked,
+        ];
+        counts
+            .map(|count| count.load(Ordering::Relaxed))
+            .iter()
+            .sum()
     }
 
     /// Copies into the statistics page what an ended grace period has changed.
-    #[inline]
-    fn publish_ended(&self) {
-        if self.tap.is_open() {
-            self.publish_counts();
-        }
-    }
-
     #[cold]
     pub(super) fn publish_counts(&self) {
         self.tap.raise(GRACE_PERIODS, self.grace_periods());

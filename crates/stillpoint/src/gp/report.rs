@@ -188,13 +188,12 @@ impl fmt::Display for Holdout {
 
 impl fmt::Display for StallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stillpoint: {}", self.without_prefix())
+        write!(f, "stillpoint: {}", WithoutPrefix(self))
     }
 }
 
 /// A report for a line that has the library's name already.
-#[derive(Debug)]
-struct WithoutPrefix<'a>(&'a StallReport);
+pub(super) struct WithoutPrefix<'a>(pub(super) &'a StallReport);
 
 impl fmt::Display for WithoutPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -202,8 +201,8 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
-/// The readers of a report. The text may be cut off, so their number comes first.
-struct HoldoutsOnly<'a>(&'a StallReport);
+/// The readers of a report, without the rest. The text may be cut off, so their number comes first.
+pub(super) struct HoldoutsOnly<'a>(pub(super) &'a StallReport);
 
 impl fmt::Display for HoldoutsOnly<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,15 +224,6 @@ impl fmt::Display for HoldoutsOnly<'_> {
 }
 
 impl StallReport {
-    pub(super) fn without_prefix(&self) -> impl fmt::Display {
-        WithoutPrefix(self)
-    }
-
-    /// Returns the readers that hold the grace period up, without the rest of the report.
-    pub(super) fn holdouts_only(&self) -> impl fmt::Display {
-        HoldoutsOnly(self)
-    }
-
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.stalled {
             Stalled::GracePeriod(cookie) => write!(f, "grace period {:?}", cookie.seq())?,

@@ -15,7 +15,10 @@
 //! are less than 2^47 grace periods apart.
 
 use super::timing::{ONE_IN, Timing};
-use crate::platform::sync::{AtomicU64, Ordering};
+use crate::platform::{
+    clock,
+    sync::{AtomicU64, Ordering},
+};
 use crossbeam_utils::CachePadded;
 use std::{
     fmt,
@@ -271,7 +274,7 @@ impl Sequence {
         // Acquire [W2]: so does what other threads unlinked before they named it.
         let seq = Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next();
         if seq.is_timed() {
-            self.ends.timing.note_started(seq.number());
+            self.ends.timing.note_started(seq.number(), clock::now());
         }
         seq
     }

@@ -67,18 +67,6 @@ impl Stalls {
         }
     }
 
-    /// Notes that a grace period has ended: the next wait is timed anew. Returns since when readers have
-    /// held it up; 0 if none has.
-    pub(super) fn grace_period_ended(&self) -> Nanos {
-        self.grace_period.stop()
-    }
-
-    /// Starts the watch of the service thread, unless work was waiting already.
-    pub(super) fn service_wanted(&self) {
-        self.service
-            .start(clock::now(), || self.bytes_unreclaimed());
-    }
-
     /// Returns how many entries the lists of waiters have.
     pub(super) fn listed(&self) -> usize {
         let waiters = lock(&self.waiters);

@@ -47,13 +47,9 @@ impl Timing {
         (start, (timed / STARTS as u64) & TAG)
     }
 
-    /// Notes that the grace period of this number, which is timed, starts now.
+    /// Notes that the grace period of this number, which is timed, starts at `now`.
     #[cold]
-    pub(super) fn note_started(&self, number: u64) {
-        self.note_started_at(number, clock::now());
-    }
-
-    fn note_started_at(&self, number: u64, now: Nanos) {
+    pub(super) fn note_started(&self, number: u64, now: Nanos) {
         let (start, tag) = self.slot(number / ONE_IN);
         start.store(now << TAG_BITS | tag, Ordering::Relaxed);
     }
@@ -67,11 +63,7 @@ impl Timing {
 
     /// Counts grace periods that have ended, of which `newest` is the newest, and timed.
     #[cold]
-    pub(super) fn note_ended(&self, newest: u64) {
-        self.note_ended_at(newest, clock::now());
-    }
-
-    fn note_ended_at(&self, newest: u64, now: Nanos) {
+    pub(super) fn note_ended(&self, newest: u64, now: Nanos) {
         let (start, tag) = self.slot(newest / ONE_IN);
         let start = start.load(Ordering::Relaxed);
         // By the difference of the low 56 bits. It is negative if the thread that has started it has
@@ -101,11 +93,11 @@ mod tests {
         // Around the wrap of the 56 bits, too.
         for base in [1, (1 << 56) - 50, u64::MAX / 2] {
             let timing = Timing::new();
-            timing.note_started_at(ONE_IN, base);
-            timing.note_started_at(2 * ONE_IN, base + 30);
-            timing.note_ended_at(ONE_IN, base + 100);
+            timing.note_started(ONE_IN, base);
+            timing.note_started(2 * ONE_IN, base + 30);
+            timing.note_ended(ONE_IN, base + 100);
             assert_eq!(timed(&timing), (1, 100), "{base}");
-            timing.note_ended_at(2 * ONE_IN, base + 200);
+            timing.note_ended(2 * ONE_IN, base + 200);
             assert_eq!(timed(&timing), (2, 270), "{base}");
         }
     }
@@ -113,20 +105,20 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_counted() {
         let timing = Timing::new();
-        timing.note_ended_at(ONE_IN, 100);
+        timing.note_ended(ONE_IN, 100);
         assert_eq!(timed(&timing), (0, 0), "its start has not been noted yet");
         let later = ONE_IN * (STARTS as u64 + 1);
-        timing.note_started_at(ONE_IN, 100);
-        timing.note_started_at(later, 1000);
-        timing.note_ended_at(ONE_IN, 2000);
+        timing.note_started(ONE_IN, 100);
+        timing.note_started(later, 1000);
+        timing.note_ended(ONE_IN, 2000);
         assert_eq!(timed(&timing), (0, 0), "its place is taken");
-        timing.note_ended_at(later, 900);
+        timing.note_ended(later, 900);
         assert_eq!(
             timed(&timing),
             (0, 0),
             "it has ended before it was seen to start"
         );
-        timing.note_ended_at(later, 1400);
+        timing.note_ended(later, 1400);
         assert_eq!(timed(&timing), (1, 400));
     }
 }

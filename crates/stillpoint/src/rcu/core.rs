@@ -191,7 +191,10 @@ impl<P: Policy> Inner<P> {
     fn close(&self, end: End) {
         // Release, pairs with `is_closed`: a thread that sees it sees all handles dropped.
         self.closed.store(true, Ordering::Release);
-        if end == End::LeftToService && self.is_anything_left() {
+        let is_anything_left = || {
+            self.parts.engine().callbacks_pending() > 0 || self.parts.heap().waiting().objects > 0
+        };
+        if end == End::LeftToService && is_anything_left() {
             // There may be no thread, or one that is about to end idle: a thread that exits kicks
             // only after it has handed over what it leaves.
             self.parts.engine().kick();
@@ -199,10 +202,6 @@ impl<P: Policy> Inner<P> {
         if !self.parts.engine().stop_service(end) {
             self.finish();
         }
-    }
-
-    fn is_anything_left(&self) -> bool {
-        self.parts.engine().callbacks_pending() > 0 || self.parts.heap().waiting().objects > 0
     }
 
     /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are
@@ -280,11 +279,6 @@ fn make_global(global: usize) -> &'static Core<Sound> {
     }
 }
 
-fn next_id() -> u64 {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(global_id(GLOBALS));
-    NEXT_ID.fetch_add(1, Ordering::Relaxed)
-}
-
 impl<P: Policy> Core<P> {
     /// Makes a domain with the defaults.
     #[must_use]
@@ -310,8 +304,10 @@ impl<P: Policy> Core<P> {
         first: Cookie,
         name: Option<Box<str>>,
     ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(global_id(GLOBALS));
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
-            inner: Inner::new(next_id(), readers, Sequence::new(first.seq()), name),
+            inner: Inner::new(id, readers, Sequence::new(first.seq()), name),
         }
     }
 

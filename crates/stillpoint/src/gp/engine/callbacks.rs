@@ -174,10 +174,6 @@ impl<P: Policy> Engine<P> {
         self.callbacks.queue_times.load()
     }
 
-    pub(crate) fn callbacks_panicked(&self) -> u64 {
-        self.callbacks.panicked.load(Ordering::Relaxed)
-    }
-
     /// Invokes all callbacks at the end of a domain: there are no readers any more, so all are due.
     /// Returns whether there were any.
     pub(crate) fn run_all_callbacks(&self) -> bool {

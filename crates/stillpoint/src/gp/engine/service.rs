@@ -73,7 +73,10 @@ const LONGEST_NAME: usize = 15;
 impl<P: Policy> Engine<P> {
     /// Tells the service thread that there is work, which the caller has made visible before.
     pub(crate) fn kick(&self) {
-        self.stalls.service_wanted();
+        let stalls = &self.stalls;
+        stalls
+            .service
+            .start(clock::now(), || stalls.bytes_unreclaimed());
         let found = self.service.signs.kick();
         if !found.kicked {
             // Once is enough until the thread has looked.

@@ -14,7 +14,7 @@ use crate::{
     gp::{
         policy::Policy,
         record::Record,
-        report::{Holdout, StallReport, Stalled, ThreadName},
+        report::{Holdout, HoldoutsOnly, StallReport, Stalled, ThreadName, WithoutPrefix},
         seq::{Cookie, Seq},
         stalls::{Handler, Listed, NEVER, Unreclaimed, Verdict, Waiters, Waiting, Watch, list},
     },
@@ -111,7 +111,7 @@ impl<P: Policy> Engine<P> {
             Print::Unheard => !is_heard,
             Print::Always => true,
         } {
-            stderr::line(format_args!("{}", report.without_prefix()));
+            stderr::line(format_args!("{}", WithoutPrefix(&report)));
         }
         if let Some(handler) = handler {
             self.stalls
@@ -124,7 +124,7 @@ impl<P: Policy> Engine<P> {
     /// when.
     fn publish_report(&self, report: &StallReport) {
         if let Stalled::GracePeriod(_) = report.stalled {
-            self.tap.set_text(STALL, report.holdouts_only());
+            self.tap.set_text(STALL, HoldoutsOnly(report));
         }
         self.publish_counts();
         self.publish_stalls();
@@ -251,10 +251,6 @@ impl<P: Policy> Engine<P> {
 
     pub(crate) fn service_stalls(&self) -> u64 {
         self.stalls.service.count.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stall_handlers_panicked(&self) -> u64 {
-        self.stalls.panicked.load(Ordering::Relaxed)
     }
 
     /// Sets how to find out how much is unreclaimed. Called once, by what stands on the engine.
