@@ -28,8 +28,9 @@ use std::{
     ptr::{self, NonNull},
     sync::atomic::AtomicPtr,
 };
+use stillpoint_map::internal::prefetch;
 #[cfg(not(stillpoint_loom))]
-use stillpoint_map::internal::{Entry, Found, prefetch};
+use stillpoint_map::internal::{Entry, Found};
 use stillpoint_platform::sync::{AtomicU8, AtomicU64, Ordering};
 
 /// The stage of an entry's life.
@@ -500,6 +501,13 @@ impl Nodes for Locked {
     fn set_frequency(&mut self, id: Id, frequency: u8) {
         // SAFETY: the contract of `assume`.
         unsafe { id.meta() }.set_frequency(frequency);
+    }
+
+    fn fetch(&self, id: Id) {
+        let meta = id.0.as_ptr();
+        prefetch(meta);
+        // It ends in another line than it begins in.
+        prefetch(meta.wrapping_add(1).wrapping_byte_sub(1));
     }
 }
 

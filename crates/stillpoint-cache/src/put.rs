@@ -5,6 +5,7 @@ use crate::{
     cache::{Cache, Pinned, Presence, Section},
     listener::Notes,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
+    policy::Nodes,
     removal::{Cause, InsertError},
     settings::Settings,
     state::{Claimed, Entrant, Inheritance, Load, State, Ticket},
@@ -15,7 +16,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use stillpoint_map::internal::{Found, NewEntry};
+use stillpoint_map::internal::{Found, NewEntry, prefetch};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 #[cfg(test)]
@@ -191,10 +192,12 @@ where
             let mut notes = inner.notes();
             let section = Section::begin();
             let store = section.entries(inner);
-            // Most inserts replace, and a look costs less than to find the place taken.
-            let there = store.find(hash, |other| *other == key);
+            // It comes while the entry is made.
+            store.fetch(hash);
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
             let new = store.new_entry(hash, key, Node { value, meta });
+            // Most inserts replace, and a look costs less than to find the place taken.
+            let there = store.find(hash, |other| *other == new.key);
             match self.publish(new, there, origin, store, see) {
                 Ok(published) => {
                     if published.held.is_some() {
@@ -374,6 +377,15 @@ where
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
         let mut claimed = Claimed::default();
+        // What the rest uses comes meanwhile.
+        let policy = &state.tenant(entrant.number).policy;
+        if let Some(next) = policy.fetch(&locked, Id::of(new)) {
+            // SAFETY: of this cache. The lock says that it has not been retired.
+            let entry: Found<'_, K, Node<V>> = unsafe { next.found() };
+            prefetch(entry.pointer().as_ptr());
+            // The high half of the hash, by which it is found in the map.
+            store.fetch(u64::from(locked.fingerprint(next)) << 32);
+        }
         let at = (Id::of(new), entrant, reserved);
         let (admitted, gone) = origin.admit(&mut state, &mut locked, at, &mut claimed);
         if admitted.is_err()

@@ -201,7 +201,10 @@ pub mod internal {
 #[cfg(stillpoint_loom)]
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::slab::memory::{Memory as Region, REGION};
+    pub use crate::{
+        memory::prefetch,
+        slab::memory::{Memory as Region, REGION},
+    };
 }
 
 /// What the lab and tests need beyond the interface: maps whose entries do not wait for readers, which

@@ -8,12 +8,14 @@
 
 use super::{Freed, PART, Place, ROOM, Trimmed};
 use std::alloc::{Layout, handle_alloc_error};
+use stillpoint_map::internal::prefetch;
 use stillpoint_platform::memory;
 
-const WAYS: usize = 4;
+/// Number of ghosts in a set.
+pub const WAYS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Slot {
+struct Slot {
     fingerprint: u32,
     /// Twice the number of the eviction, as its queue counts them. The low bit is set for a ghost of the main
     /// queue. 0 is an empty slot: the small queue's numbers begin at 1, and skip 0 where they wrap.
@@ -24,6 +26,13 @@ const EMPTY: Slot = Slot {
     fingerprint: 0,
     stamp: 0,
 };
+
+/// A set of slots, within one cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
+pub struct Set([Slot; WAYS]);
+
+const _: () = assert!(size_of::<Set>() == align_of::<Set>());
 
 impl Slot {
     fn is_empty(&self) -> bool {
@@ -74,40 +83,54 @@ impl Clocks {
         };
         (now.wrapping_sub(slot.stamp & !1) / 2) as usize
     }
+
+    /// Returns a number by which to choose the slot of a set that a ghost is put into: the one with the largest.
+    /// An empty slot comes first, then ghosts of the main queue, then older ones.
+    fn rank(self, slot: &Slot) -> u64 {
+        let is_of_main = u64::from(slot.stamp & 1);
+        u64::from(slot.is_empty()) << 33 | is_of_main << 32 | self.age(slot) as u64
+    }
 }
 
 /// The ghosts of one policy.
 #[derive(Debug, Default)]
 pub struct Ghosts {
-    /// A power of two of sets; none at first.
-    slots: Box<[Slot]>,
+    /// None at first.
+    sets: Box<[Set]>,
     clocks: Clocks,
-    /// The larger table that is being moved to `slots`; none at other times.
-    old: Box<[Slot]>,
-    /// Number of slots of that table that have been moved: whole sets.
+    /// The larger table that is being moved to `sets`; none at other times.
+    old: Box<[Set]>,
+    /// Number of sets of that table that have been moved.
     moved: usize,
     /// Age in evictions from which on ghosts are not moved.
     oldest: usize,
 }
 
-/// Returns the index of the first slot of a fingerprint's set in a table of `slots` slots.
-fn set_at(fingerprint: u32, slots: usize) -> usize {
+/// Returns the index of a fingerprint's set in a table of `sets` sets.
+fn set_at(fingerprint: u32, sets: usize) -> usize {
     // The high bits: the whole fingerprint is compared.
-    let set = (u64::from(fingerprint) * (slots / WAYS) as u64) >> 32;
-    set as usize * WAYS
+    ((u64::from(fingerprint) * sets as u64) >> 32) as usize
 }
 
-/// Forgets the ghost of a set that has this fingerprint, and returns it.
-fn take_from(set: &mut [Slot], fingerprint: u32) -> Option<Slot> {
-    let mut slots = set.iter_mut();
-    let slot = slots.find(|slot| !slot.is_empty() && slot.fingerprint == fingerprint)?;
-    Some(std::mem::replace(slot, EMPTY))
+impl Set {
+    /// Forgets the ghost that has this fingerprint, and returns it.
+    fn take(&mut self, fingerprint: u32) -> Option<Slot> {
+        let mut slots = self.0.iter_mut();
+        let slot = slots.find(|slot| slot.fingerprint == fingerprint && !slot.is_empty())?;
+        Some(std::mem::replace(slot, EMPTY))
+    }
 }
 
 impl Ghosts {
-    fn set(&mut self, fingerprint: u32) -> &mut [Slot] {
-        let at = set_at(fingerprint, self.slots.len());
-        &mut self.slots[at..][..WAYS]
+    fn set(&mut self, fingerprint: u32) -> &mut Set {
+        let at = set_at(fingerprint, self.sets.len());
+        &mut self.sets[at]
+    }
+
+    /// Fetches what [`add`](Self::add) and [`take`](Self::take) use of the table.
+    pub fn fetch(&self, fingerprint: u32) {
+        let at = set_at(fingerprint, self.sets.len());
+        prefetch(self.sets.as_ptr().wrapping_add(at));
     }
 
     /// Forgets a ghost that has not been moved out of the old table, and returns it.
@@ -117,17 +140,14 @@ impl Ghosts {
         if at < self.moved {
             return None;
         }
-        take_from(&mut self.old[at..][..WAYS], fingerprint)
+        self.old[at].take(fingerprint)
     }
 
     /// Remembers an entry that was evicted from a queue. `wanted` is how many ghosts there should
-    /// be room for.
+    /// be room for, at least one.
     pub fn add(&mut self, fingerprint: u32, from: Place, wanted: usize) {
-        if self.slots.len() < wanted {
+        if self.sets.len() * WAYS < wanted {
             self.grow(wanted);
-        }
-        if self.slots.is_empty() {
-            return;
         }
         if !self.old.is_empty() {
             // It would be found twice.
@@ -135,28 +155,24 @@ impl Ghosts {
         }
         let stamp = self.clocks.tick(from);
         let clocks = self.clocks;
-        let set = self.set(fingerprint);
-        // What goes first has the largest: an older ghost with the fingerprint, also where there is room.
-        let rank = |slot: &Slot| {
-            let is_own = !slot.is_empty() && slot.fingerprint == fingerprint;
-            let is_of_main = slot.place() == Place::Main;
-            (is_own, slot.is_empty(), is_of_main, clocks.age(slot))
-        };
-        let Some(slot) = set.iter_mut().max_by_key(|slot| rank(slot)) else {
-            return;
-        };
-        let (is_own, is_empty, is_of_main, age) = rank(slot);
-        if from == Place::Small || is_own || is_empty || is_of_main || age >= wanted {
-            *slot = Slot { fingerprint, stamp };
+        let slots = &mut self.set(fingerprint).0;
+        // An older ghost with the fingerprint goes, also where there is room.
+        let is_own = |slot: &Slot| slot.fingerprint == fingerprint && !slot.is_empty();
+        let rank = |slot: &Slot| u64::from(is_own(slot)) << 34 | clocks.rank(slot);
+        let ranks = slots.each_ref().map(rank);
+        let later = |at, other| if ranks[other] >= ranks[at] { other } else { at };
+        let at = (1..WAYS).fold(0, later);
+        if from == Place::Small || ranks[at] >= wanted as u64 {
+            slots[at] = Slot { fingerprint, stamp };
         }
     }
 
     /// Forgets a ghost, and returns it if it was there, and younger than `lifetime` evictions.
     pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Ghost> {
-        if self.slots.is_empty() {
+        if self.sets.is_empty() {
             return None;
         }
-        let mut found = take_from(self.set(fingerprint), fingerprint);
+        let mut found = self.set(fingerprint).take(fingerprint);
         if found.is_none() && !self.old.is_empty() {
             found = self.take_unmoved(fingerprint);
         }
@@ -166,9 +182,10 @@ impl Ghosts {
     }
 
     /// Makes a larger table, with the ghosts of the one that there was.
+    #[cold]
     fn grow(&mut self, wanted: usize) {
-        let before = std::mem::replace(&mut self.slots, empty(slots_for(wanted)));
-        before.iter().for_each(|slot| self.keep(*slot));
+        let before = std::mem::replace(&mut self.sets, empty(sets_for(wanted)));
+        before.iter().for_each(|set| self.keep(set, usize::MAX));
     }
 
     /// Makes the table as small as so many ghosts need it, and some more, if it is larger: a part of
@@ -176,19 +193,17 @@ impl Ghosts {
     /// would: they are not tried, as most of a table that is far too large are such.
     pub fn shrink(&mut self, wanted: usize) -> Trimmed {
         if self.old.is_empty() {
-            let slots = slots_for(wanted + wanted / ROOM);
-            if slots >= self.slots.len() {
+            let sets = sets_for(wanted + wanted / ROOM);
+            if sets >= self.sets.len() {
                 return Trimmed::Done;
             }
-            self.old = std::mem::replace(&mut self.slots, empty(slots));
-            (self.moved, self.oldest) = (0, slots);
+            self.old = std::mem::replace(&mut self.sets, empty(sets));
+            (self.moved, self.oldest) = (0, sets * WAYS);
         }
-        let end = self.old.len().min(self.moved + PART);
+        let end = self.old.len().min(self.moved + PART / WAYS);
         for index in self.moved..end {
-            let slot = self.old[index];
-            if self.clocks.age(&slot) < self.oldest {
-                self.keep(slot);
-            }
+            let set = self.old[index];
+            self.keep(&set, self.oldest);
         }
         self.moved = end;
         let is_moved = end == self.old.len();
@@ -200,36 +215,32 @@ impl Ghosts {
         !self.old.is_empty()
     }
 
-    /// Puts a ghost of another table into its set, if there is room, or an older one. A larger table
-    /// has room for all of a smaller one.
-    fn keep(&mut self, slot: Slot) {
-        if slot.is_empty() {
-            return;
-        }
+    /// Puts ghosts of another table that are younger than `oldest` evictions into their sets, if there is room, or
+    /// an older one. A larger table has room for all of a smaller one.
+    fn keep(&mut self, set: &Set, oldest: usize) {
         let clocks = self.clocks;
-        let set = self.set(slot.fingerprint).iter_mut();
-        let rank = |slot: &Slot| {
-            let is_of_main = slot.place() == Place::Main;
-            (slot.is_empty(), is_of_main, clocks.age(slot))
-        };
-        if let Some(other) = set.max_by_key(|other| rank(other))
-            && rank(other) > rank(&slot)
-        {
-            *other = slot;
+        for slot in set.0.iter().filter(|slot| !slot.is_empty()) {
+            let own = self.set(slot.fingerprint).0.iter_mut();
+            if clocks.age(slot) < oldest
+                && let Some(other) = own.max_by_key(|other| clocks.rank(other))
+                && clocks.rank(other) > clocks.rank(slot)
+            {
+                *other = *slot;
+            }
         }
     }
 }
 
-/// Returns a table of `slots` slots.
-fn empty(slots: usize) -> Box<[Slot]> {
-    // SAFETY: two numbers, of an empty one zeros.
-    let all = unsafe { memory::try_zeroed(slots) };
-    all.unwrap_or_else(|| handle_alloc_error(Layout::array::<Slot>(slots).expect("it is small")))
+/// Returns a table of `sets` sets.
+fn empty(sets: usize) -> Box<[Set]> {
+    // SAFETY: numbers, of empty slots zeros.
+    let all = unsafe { memory::try_zeroed(sets) };
+    all.unwrap_or_else(|| handle_alloc_error(Layout::array::<Set>(sets).expect("it is small")))
 }
 
-/// Returns the number of slots in a table for `ghosts` ghosts.
-fn slots_for(ghosts: usize) -> usize {
-    ghosts.div_ceil(WAYS).next_power_of_two() * WAYS
+/// Returns the number of sets in a table for `ghosts` ghosts.
+fn sets_for(ghosts: usize) -> usize {
+    ghosts.div_ceil(WAYS).next_power_of_two()
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -249,13 +260,13 @@ mod tests {
         for number in 0..4000 {
             ghosts.add(fingerprint(number), Place::Small, 4000);
         }
-        assert_eq!(ghosts.slots.len(), 4096);
+        assert_eq!(ghosts.sets.len() * WAYS, 4096);
         shrink(&mut ghosts, 3000);
-        assert_eq!(ghosts.slots.len(), 4096, "that is what it needs");
+        assert_eq!(ghosts.sets.len() * WAYS, 4096, "that is what it needs");
         shrink(&mut ghosts, 2000);
-        assert_eq!(ghosts.slots.len(), 4096, "with room for some more");
+        assert_eq!(ghosts.sets.len() * WAYS, 4096, "with room for some more");
         shrink(&mut ghosts, 960);
-        assert_eq!(ghosts.slots.len(), 1024);
+        assert_eq!(ghosts.sets.len() * WAYS, 1024);
         let mut found = |numbers: std::ops::Range<u32>| {
             let is_there = |&number: &u32| ghosts.take(fingerprint(number), 4000).is_some();
             numbers.filter(is_there).count()
@@ -284,7 +295,8 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(ghosts.shrink(young as usize), Trimmed::Part(None)));
         }
-        assert_eq!((ghosts.old.len(), ghosts.moved), (4 * PART, 2 * PART));
+        let moved = (ghosts.old.len() * WAYS, ghosts.moved * WAYS);
+        assert_eq!(moved, (4 * PART, 2 * PART));
         ghosts
     }
 
@@ -316,14 +328,14 @@ mod tests {
         let mut ghosts = half_moved(fingerprint);
         assert!(matches!(ghosts.shrink(1), Trimmed::Part(None)));
         assert!(
-            matches!(ghosts.shrink(1), Trimmed::Part(Some(Freed::Ghosts(old))) if old.len() == slots)
+            matches!(ghosts.shrink(1), Trimmed::Part(Some(Freed::Ghosts(old))) if old.len() * WAYS == slots)
         );
         assert!(!ghosts.is_shrinking());
         assert!(found(&mut ghosts) > young.len() * 9 / 10);
         // One that grows meanwhile has them, too.
         let mut ghosts = half_moved(fingerprint);
         ghosts.add(1, Place::Small, slots);
-        assert!(ghosts.is_shrinking() && ghosts.slots.len() == slots);
+        assert!(ghosts.is_shrinking() && ghosts.sets.len() * WAYS == slots);
         shrink(&mut ghosts, slots);
         assert!(found(&mut ghosts) > young.len() * 9 / 10);
     }

@@ -81,7 +81,7 @@ pub enum Trimmed {
 /// A table that is used no longer: to be dropped once the lock has been released.
 #[derive(Debug)]
 pub enum Freed {
-    Ghosts(Box<[ghost::Slot]>),
+    Ghosts(Box<[ghost::Set]>),
     Counts(Box<[u64]>),
 }
 
@@ -89,7 +89,7 @@ impl Freed {
     /// Returns the number of its ghosts or words.
     pub fn len(&self) -> usize {
         match self {
-            Self::Ghosts(slots) => slots.len(),
+            Self::Ghosts(sets) => sets.len() * ghost::WAYS,
             Self::Counts(words) => words.len(),
         }
     }
@@ -120,6 +120,8 @@ pub trait Nodes {
     fn round(&self, id: Self::Id) -> bool;
     fn frequency(&self, id: Self::Id) -> u8;
     fn set_frequency(&mut self, id: Self::Id, frequency: u8);
+    /// Fetches the data of an entry that is about to be evicted.
+    fn fetch(&self, _: Self::Id) {}
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +245,17 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     /// memory has earned where it would be taken.
     pub fn take_passed(&mut self) -> u64 {
         std::mem::take(&mut self.passed)
+    }
+
+    /// Fetches what the tables have on an entry that is about to be inserted, and on the one that most likely is
+    /// evicted for it, which it returns. The caller has other work until they are used.
+    pub fn fetch(&self, nodes: &impl Nodes<Id = I>, id: I) -> Option<I> {
+        let fingerprint = nodes.fingerprint(id);
+        self.sketch.fetch(fingerprint);
+        self.ghosts.fetch(fingerprint);
+        let next = self.any()?;
+        self.ghosts.fetch(nodes.fingerprint(next));
+        Some(next)
     }
 
     /// Adds an entry that is in no queue. Returns whether it would be there still, with more room:
@@ -415,6 +428,9 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         if !self.remove(nodes, id) {
             return;
         }
+        if let Some(next) = self.any() {
+            nodes.fetch(next);
+        }
         self.shrunk += 1;
         let frequency = nodes.frequency(id);
         if frequency > 0 {
@@ -465,7 +481,10 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             Some(product) => product / entries,
             None => (u128::from(weight) * u128::from(some) / u128::from(entries)) as u64,
         };
-        let least = (weight / 50).max(of(32).min(weight / 10));
+        let least = match entries {
+            ..1600 => of(32).min(weight / 10).max(weight / 50),
+            _ => weight / 50,
+        };
         match u64::try_from(self.credit) {
             // Fewer entries than when it was earned may be left.
             Ok(credit) if credit > entries / 50 => least.max(of(credit.min(entries * 9 / 10))),

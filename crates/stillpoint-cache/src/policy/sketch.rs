@@ -7,6 +7,7 @@
 //! in the old one or in the new one, as the words of the old one come in turn.
 
 use super::{Freed, PART, ROOM, SPARE, Trimmed};
+use stillpoint_map::internal::prefetch;
 
 /// Counters of an entry, at least. They take half a byte each.
 const COUNTERS: usize = 8;
@@ -48,6 +49,15 @@ impl Sketch {
         })
     }
 
+    /// Fetches what [`add`](Self::add) uses of the table.
+    pub fn fetch(&self, fingerprint: u32) {
+        if !self.words.is_empty() {
+            for (word, _) in self.places(fingerprint) {
+                prefetch(self.words.as_ptr().wrapping_add(word));
+            }
+        }
+    }
+
     /// Returns the word that has the counters of a place now.
     fn word(&self, place: usize) -> u64 {
         match self.old.get(place) {
@@ -68,9 +78,12 @@ impl Sketch {
         if self.words.is_empty() {
             return 0;
         }
-        let count = |(word, shift): (usize, usize)| self.word(word) >> shift & MOST;
-        let [first, second] = self.places(fingerprint);
-        count(first).min(count(second))
+        self.least(self.places(fingerprint))
+    }
+
+    fn least(&self, places: [(usize, usize); 2]) -> u64 {
+        let [first, second] = places.map(|(word, shift)| self.word(word) >> shift & MOST);
+        first.min(second)
     }
 
     /// Counts some uses of a key. `entries` is how many there are.
@@ -78,13 +91,12 @@ impl Sketch {
         if self.words.len() * IN_WORD < entries.max(IN_WORD) * COUNTERS {
             self.grow(entries.max(IN_WORD) * COUNTERS / IN_WORD);
         }
-        let count = (self.get(fingerprint) + u64::from(uses)).min(MOST);
-        for (word, shift) in self.places(fingerprint) {
+        let places = self.places(fingerprint);
+        let count = (self.least(places) + u64::from(uses)).min(MOST);
+        for (word, shift) in places {
             let word = self.word_mut(word);
             let old = *word >> shift & MOST;
-            if old < count {
-                *word ^= (old ^ count) << shift;
-            }
+            *word ^= (old ^ count.max(old)) << shift;
         }
         self.age(uses, entries);
     }
@@ -106,7 +118,7 @@ impl Sketch {
             self.due -= each;
             let word = &mut self.words[self.next];
             *word = *word >> 1 & 0x7777_7777_7777_7777;
-            self.next = (self.next + 1) % self.words.len();
+            self.next = (self.next + 1) & (self.words.len() - 1);
         }
     }
 
@@ -144,6 +156,7 @@ impl Sketch {
     }
 
     /// Makes a table of at least `wanted` words, in which all counts are as they were.
+    #[cold]
     fn grow(&mut self, wanted: usize) {
         if self.is_shrinking() {
             // All at once: seldom is a table to be larger again before it has become smaller.

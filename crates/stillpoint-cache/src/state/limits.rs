@@ -232,11 +232,11 @@ impl State {
         let mut level = Some(number);
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
-            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
+            let (old, parent) = (tenant.usage, tenant.place.parent);
             let claims = parent.map(|parent| (parent, Claims::used(tenant)));
             change(tenant);
             let new = tenant.usage;
-            if new <= limits.high {
+            if new <= tenant.limits.high {
                 tenant.stuck_at = 0;
             } else if new < old {
                 tenant.stuck_at = tenant.stuck_at.min(account::above(new));

@@ -253,7 +253,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
 
     /// Fetches the bucket of a hash, which the caller is about to use.
     #[inline]
-    fn fetch(&self, hash: u64) {
+    pub fn fetch(&self, hash: u64) {
         if let Some(core) = self.core() {
             prefetch(core.table().home_of(hash));
         }
