@@ -101,10 +101,12 @@ impl<'d, P: Policy> PipeTest<'d, P> {
 
     /// Runs the threads amid the disturbances, and checks that every callback has come.
     pub fn run(&self, in_child: &(dyn Fn() + Sync), threads: Vec<ThreadSpec>) {
+        // Bound here: the oldest Rust that builds this drops a temporary inside `Some` too early.
+        let visit_in_handler = || self.visit_in_handler();
         let harness = Harness {
             domain: self.domain,
             visit: &|ctx| self.visit(ctx),
-            visit_in_handler: Some(&|| self.visit_in_handler()),
+            visit_in_handler: Some(&visit_in_handler),
             in_child,
         };
         runner::run(&self.shared.session, &harness, threads);
