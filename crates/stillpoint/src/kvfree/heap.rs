@@ -396,8 +396,8 @@ impl Heap {
         }
     }
 
-    /// Copies the counters that are copied only here, in a pass of the service thread. `panics` are
-    /// all of the domain's.
+    /// Copies the counters that only a pass of the service thread copies. `panics` is the engine's
+    /// count, to which the heap's is added.
     pub(crate) fn publish_work(&self, panics: u64) {
         let tap = self.shared.tap();
         if !tap.is_open() {

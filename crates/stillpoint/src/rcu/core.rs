@@ -171,7 +171,8 @@ impl<P: Policy> Inner<P> {
         self.publish_work();
     }
 
-    /// Copies what only a pass of the service thread does into the statistics page, if there is one.
+    /// Copies into the statistics page, if there is one, the counters that only a pass of the
+    /// service thread copies.
     pub(super) fn publish_work(&self) {
         self.parts.engine().publish_work();
         self.parts.heap().publish_work(self.parts.engine().panics());
