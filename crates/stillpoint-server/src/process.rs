@@ -93,9 +93,7 @@ fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {
     let Some(name) = &settings.user else {
         say(
             settings,
-            format_args!(
-                "runs as root; give -u USER, so that it needs no more rights than it uses"
-            ),
+            format_args!("runs as root; use -u USER to give up root's rights"),
         );
         return Ok(());
     };

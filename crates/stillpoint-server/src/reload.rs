@@ -199,7 +199,7 @@ impl Files {
         if !changes.undone.is_empty() {
             let undone = changes.undone.join(", ");
             lines.push(format!(
-                "the files have undone what an admin had set: {undone}"
+                "the files replaced what an admin had set: {undone}"
             ));
         }
         if !self.later.is_empty() {
@@ -229,7 +229,7 @@ impl Changes {
         }
         if last.limit_given && !new.limit_given {
             self.made
-                .push("memory-limit is in no file, and stays".into());
+                .push("memory-limit is no longer in the file, and stays".into());
         }
         for tenant in &new.tenants {
             let name = &tenant.name;
@@ -253,7 +253,7 @@ impl Changes {
             let name = &gone.name;
             if !new.tenants.iter().any(|tenant| tenant.name == *name) {
                 self.made
-                    .push(format!("tenant {name} is in no file, and stays"));
+                    .push(format!("tenant {name} is no longer in the file, and stays"));
             }
         }
     }
@@ -406,7 +406,7 @@ mod tests {
             again(&other),
             [
                 "reloaded: memory limit 25165824 bytes, limits of tenant s".to_owned(),
-                format!("the files have undone what an admin had set: {undone}")
+                format!("the files replaced what an admin had set: {undone}")
             ]
         );
         // Also if an admin has set it while the files were read.
@@ -415,7 +415,7 @@ mod tests {
         let mut last_files = Last::of(&files.settings);
         assert_eq!(
             files.apply(&server.shared, &mut last_files).unwrap().pop(),
-            Some("the files have undone what an admin had set: memory limit 20971520 bytes".into())
+            Some("the files replaced what an admin had set: memory limit 20971520 bytes".into())
         );
         assert_eq!(store.limit(), 24 << 20);
         let more = format!("conn-limit = 7\nidle-timeout = 9\n{other}[[tenant]]\nname = \"t\"\n")
@@ -427,10 +427,10 @@ mod tests {
                 "takes effect after a restart: [[listen]], conn-limit, idle-timeout"
             ]
         );
-        let gone = "reloaded: tenant t is in no file, and stays";
+        let gone = "reloaded: tenant t is no longer in the file, and stays";
         assert_eq!(again(&other), [gone]);
         let without = other.replace("memory-limit = \"24m\"\n", "");
-        let gone = "reloaded: memory-limit is in no file, and stays";
+        let gone = "reloaded: memory-limit is no longer in the file, and stays";
         assert_eq!(again(&without), [gone]);
         assert_eq!(again(&without), ["reloaded: nothing has changed"]);
         assert_eq!(store.limit(), 24 << 20);

@@ -485,7 +485,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         Some(b'g' | b'G') => (&text[..text.len() - 1], 1u64 << 30),
         _ => (text, 1),
     };
-    let wrong = || format!("{text:?} is no number: write 1048576, 1024k, 1m, 1g or none");
+    let wrong = || format!("{text:?} is not a size: write 1048576, 1024k, 1m, 1g or none");
     let number = crate::protocol::number::parse_u64(digits.as_bytes()).ok_or_else(wrong)?;
     number.checked_mul(unit).ok_or_else(wrong)
 }

@@ -216,7 +216,7 @@ impl Choice for bool {
 
 fn count(text: &str) -> Result<u32, String> {
     let number = parse_u64(text.as_bytes()).and_then(|number| number.try_into().ok());
-    number.ok_or_else(|| format!("{text:?} is no number from 0 to {}", u32::MAX))
+    number.ok_or_else(|| format!("{text:?} is not a number from 0 to {}", u32::MAX))
 }
 
 /// Reads a number, which may have a unit.
