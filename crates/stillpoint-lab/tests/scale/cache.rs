@@ -22,7 +22,7 @@ pub fn traces() -> TempDir {
 #[test]
 fn cache_measures_every_subject() {
     let folder = traces();
-    let scenarios = "read-n,mixed-2,read-200k,insert-200k,mixed-200k,oltp-1000,oltp-2000-6,p3-20000-6,memory,isolation,isolation-static,mix,mix-static,pressure,many-tenants";
+    let scenarios = "read-n,mixed-2,read-200k,insert-200k,mixed-200k,oltp-1000,oltp-2000-6,p3-20000-6,two-loops,recent-3,memory,isolation,isolation-static,mix,mix-static,pressure,many-tenants";
     let (run, json) = measured(&format!(
         "scale cache --rounds 1 --threads 3 --divide 1000 --scenarios {scenarios} --traces {}",
         folder.path().display()
@@ -49,6 +49,7 @@ fn cache_measures_every_subject() {
             "oltp-2000-6" => (4, "hit_ratio* hit_ratio_one*"),
             // Long: of the library alone.
             "p3-20000-6" => (1, "hit_ratio* hit_ratio_one*"),
+            "two-loops" | "recent-3" => (5, "hit_ratio*"),
             _ => (4, "hit_ratio*"),
         };
         assert!(subjects >= least, "{scenario}");

@@ -10,6 +10,7 @@
 //! | `read-200k`, `insert-200k`, `mixed-200k` | `ns_per_op`, `ops_per_s`, `hit_ratio` (mixed), `p999_ns` (inserts) | [`strings`]: keys and values are strings, on one thread |
 //! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`lines`]: what a hit writes of cache lines that two threads share |
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
+//! | `loop-*`, `two-loops`, `sawtooth`, `zipf*`, `set-*`, `recent-*` | `hit_ratio` | [`patterns`]: a million requests, in a cache of 10,000 entries |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
 //! | `isolation`, `isolation-static` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
 //! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
@@ -34,6 +35,7 @@ mod limit;
 mod lines;
 mod mix;
 mod ours;
+mod patterns;
 mod pressure;
 mod read;
 mod replay;
@@ -54,6 +56,9 @@ const SCENARIOS: &[Family] = families! {
     "oltp-1000-6", "oltp-2000-6", "oltp-5000-6" => "Six clients replay parts of OLTP in turn.", once;
     "p3-20000-6", "p3-40000-6", "p3-80000-6" => "Six clients replay parts of P3 (Stillpoint only, as it takes long).", once;
     "p6-20000-6", "p6-40000-6", "p6-80000-6" => "Six clients replay parts of P6 (Stillpoint only).", once;
+    "loop-9800", "loop-11000", "loop-20000", "two-loops", "sawtooth" => "A million requests in a cache of 10,000 entries: that many keys in turn; 6,000 and 7,000 in turn, five rounds each; 15,000 up and down.", once;
+    "zipf", "zipf-scan", "zipf-once", "zipf-moves" => "As many by Zipf's law over 200,000 keys: alone, with scans, with 70 % new keys, with other keys after each 200,000 requests.", once;
+    "set-moves", "set-to-zipf", "recent-3", "recent-2" => "As many for 8,000 keys that change after each 200,000; for 10,000 keys, then others by Zipf's law; for keys that were new a short while ago, twice or once.", once;
     "memory" => "A full cache.", once;
     "isolation", "isolation-static" => "A tenant beside a neighbour that scans; with half of the cache for each.", once;
     "mix", "mix-static" => "53 tenants as Twitter's caches are; with an equal share for each.", once;
@@ -131,6 +136,7 @@ impl super::Work for Work {
     /// Where one thread asks, what it finds takes no account of time.
     fn is_untimed(scenario: &str) -> bool {
         replay::Plan::of(scenario).is_some_and(|plan| plan.is_of_one())
+            || patterns::of(scenario).is_some()
             || matches!(scenario, "mix" | "mix-static")
     }
 
@@ -157,6 +163,10 @@ impl super::Work for Work {
                     read::measure::<limit::Limit>(work, plan)
                 });
             }
+            if patterns::of(scenario).is_some() {
+                let lru = Peer::new("lru");
+                all.add(lru, scenario, move |work| patterns::lru(work, scenario));
+            }
         }
         all.add(limit, "mix", |work| mix::limit(work, true));
         all.add(limit, "mix-static", |work| mix::limit(work, false));
@@ -169,6 +179,11 @@ impl Benchmarks<Work> {
         for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
+            }
+            if patterns::of(scenario).is_some() {
+                self.add(peer, scenario, move |work| {
+                    patterns::measure::<C>(work, scenario)
+                });
             }
         }
         for (scenario, plan) in replay::Plan::all().filter(|&(_, plan)| wanted(plan)) {
@@ -217,7 +232,7 @@ mod tests {
     fn what_one_thread_replays_is_measured_beside_others() {
         let (untimed, timed): (Vec<&str>, Vec<&str>) =
             scenarios(SCENARIOS).partition(|scenario| Work::is_untimed(scenario));
-        assert_eq!(untimed.len(), 9 + 2);
+        assert_eq!(untimed.len(), 9 + 13 + 2);
         for of_threads in [
             "read-1",
             "mixed-2",

@@ -111,7 +111,8 @@ impl Counted {
     }
 }
 
-fn replay<C: Cache>(cache: &C, blocks: impl Iterator<Item = u64>) -> Counted {
+/// Requests each block in turn.
+pub fn replay<C: Cache>(cache: &C, blocks: impl Iterator<Item = u64>) -> Counted {
     let mut handle = cache.handle();
     let mut counted = Counted::default();
     for block in blocks {
