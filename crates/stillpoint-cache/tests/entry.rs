@@ -9,6 +9,7 @@ use helpers::{pend, poll, weighed, with_listener};
 use std::{
     cell::Cell,
     collections::BTreeMap,
+    future::Future,
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
@@ -16,7 +17,7 @@ use std::{
         Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -705,6 +706,33 @@ fn a_load_that_has_waited_for_a_compute_finds_its_value() {
     assert_eq!(poll(&mut load), Poll::Ready(1));
     let all = cache.statistics();
     assert_eq!((all.loads, all.load_failures), (0, 0));
+}
+
+/// The end of a compute wakes all that wait, not the first alone.
+#[test]
+fn a_waiting_compute_that_is_no_longer_polled_holds_up_no_other() {
+    #[derive(Default)]
+    struct Wakes(AtomicU64);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (cache, wakes) = (cache(), Arc::<Wakes>::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let add = |entry: Option<Entry<u64, u64>>| async move {
+        pend().await;
+        entry.map_or(0, Entry::into_value) + 1
+    };
+    let [mut first, mut left, mut last] =
+        [(); 3].map(|()| Box::pin(cache.entry(&1).and_upsert_with_async(add)));
+    assert!(poll(&mut first.as_mut()).is_pending() && poll(&mut left.as_mut()).is_pending());
+    let waits = last.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(waits.is_pending());
+    assert!(poll(&mut first.as_mut()).is_ready());
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    assert!(poll(&mut last.as_mut()).is_pending() && poll(&mut last.as_mut()).is_ready());
+    assert_eq!(cache.get(&1), Some(2));
 }
 
 #[test]
