@@ -49,40 +49,42 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// S3-FIFO, with an admission by frequency. A new entry is on probation in a small queue. It stays
 /// if it is used twice there, or if it is inserted again soon after its eviction and is asked for
-/// more often than what it would replace. One that replaces another has that one's place, and that is
-/// a use. Scans and loops that do not fit leave alone what is used.
-/// The small queue has a fiftieth of the weight, and up to nine tenths where keys are used again soon
-/// after they were evicted from it.
-/// Which entries go does not depend on how many threads there are. There are no shards: an entry
-/// may be as large as the whole cache.
+/// more often than the entry that it would replace. A new value for a key keeps the old one's place,
+/// and counts as a use. Scans, and loops larger than the cache, do not evict entries in use.
+///
+/// The small queue has a fiftieth of the weight, and up to nine tenths if keys are used again soon
+/// after their eviction from it. The choice does not depend on the number of threads. There are no
+/// shards: an entry may be as large as the whole cache.
 ///
 /// # Tenants
 ///
-/// [`tenant`](Self::tenant) returns a view of the same cache with limits of its own. Keys are one
-/// space: any view finds any entry, and may replace and remove it. An entry belongs to the view that
-/// inserted its key; one that replaces another belongs to the tenant that had that one.
+/// [`tenant`](Self::tenant) returns a view of the same cache with separate limits. Keys are one
+/// space: any view finds any entry, and may replace and remove it. An entry belongs to the tenant
+/// whose view inserted its key, also when another view replaces its value.
 ///
 /// | limit | what it does |
 /// |---|---|
-/// | [min](Self::set_min) | what the tenant has up to this is never taken for others, and it takes from others before itself while it has less |
+/// | [min](Self::set_min) | memory up to this is never taken for others; while it has less, the tenant's inserts evict entries of others first |
 /// | [low](Self::set_low) | the same, unless nothing else is left |
-/// | [high](Self::set_high) | above this it gives way before others, and a service thread evicts what is above |
-/// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
+/// | [high](Self::set_high) | above this it gives way before others, and a service thread evicts the excess |
+/// | [max](Self::set_max) | an insert that would exceed it first evicts entries of this tenant or those below it |
 ///
-/// Limits are in what the limit of the whole cache is in: bytes, or else entries, or a unit of the
-/// program ([`Builder`](crate::Builder)). They count for a tenant together with all below it. Where the minima of siblings add up to
-/// more than their parent has, each has what it uses of its own, and its share where they use more
-/// than there is. A min holds to the byte: an entry goes only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
-/// earns least for each byte: whose evicted entries are seldom asked for again, or not found worth a
-/// place then, and of whose entries those that would go next are seldom used. A tenant that only scans
-/// earns nothing.
+/// Limits are in the unit of the whole cache's limit: bytes, entries, or a unit that the program chooses
+/// ([`Builder`](crate::Builder)). They count for a tenant together with all below it. If the minima of
+/// siblings add up to more than their parent has, each is protected up to what it uses of its min, and
+/// in proportion if together they use more than there is. A min holds to the byte: no entry goes whose
+/// eviction would leave less.
+///
+/// Above the guarantees, the tenant gives way whose memory earns least per byte. A tenant earns when
+/// evicted entries are asked for again and are worth a place, and when entries that would go next are in
+/// use. A tenant that only scans earns nothing.
 ///
 /// # Costs
 ///
 /// | | |
 /// |---|---|
-/// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
-/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where some have expired); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
+/// | [`get`](Self::get) | a section, a look-up in the map, an increment of the thread's counter; only an entry's first three hits write to it. No lock, no allocation |
+/// | [`insert`](Self::insert) | one allocation, a bucket's lock, and the cache's one lock of the queues, once (twice if entries have expired); evicts entries one by one until there is room. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
 /// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor, up to 4 KiB, once several threads look up through its views. They count against no limit, and are freed once it is deleted and its last view is gone |
@@ -114,20 +116,20 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// that blocks, or take a clone ([`get`](Self::get)).
 ///
 /// Without memory the process ends, as with std's collections; an [`Arena`](crate::Arena) of byte values
-/// returns an error. An entry that expires, or that takes a tenant above its high limit, and one that
-/// goes where most of several thousand have gone, starts the service thread, if it is not running: it
-/// ends after ten seconds with nothing to do.
+/// returns an error. The service thread starts when an entry with a deadline is inserted, when a tenant
+/// exceeds its high limit, and when most of several thousand entries have gone. It ends after ten seconds
+/// with nothing to do.
 ///
-/// An insert that is much larger than others evicts in batches, each in a section. What it has freed is
-/// reserved for it. While a limit is being lowered, an insert evicts one batch of what is above the limit,
+/// An insert that is much larger than others evicts in batches, each in a section. The room that it has
+/// made is reserved for it. While a limit is being lowered, an insert evicts one batch of what is above the limit,
 /// and the thread that lowers it the rest.
 ///
 /// # Expiry
 ///
-/// An entry that has expired is never returned. Its memory is given back by later inserts, and, in a
-/// cache that no thread uses, by a service thread that all caches share, within a fraction of a
-/// second; at once by [`run_pending`](Self::run_pending). While that thread works on a cache, it
-/// keeps it: one whose last user leaves at that instant is dropped there.
+/// An expired entry is never returned. Later inserts free its memory; in a cache that no thread uses, the
+/// service thread of all caches does so within a fraction of a second, and
+/// [`run_pending`](Self::run_pending) at once. While that thread works on a cache, it holds a reference: if
+/// the last user leaves meanwhile, the cache is dropped there.
 ///
 /// # User code
 ///
@@ -139,8 +141,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// # Keys that an attacker chooses
 ///
-/// The default hasher is no proof against an attacker who chooses the keys: many with one hash make
-/// each look-up of them as long as their chain. For such keys take
+/// The default hasher does not resist an attacker who chooses the keys: each look-up of one of many keys
+/// with the same hash walks them all. For such keys take
 /// [`RandomState`](std::hash::RandomState), with [`Builder::hasher`](crate::Builder::hasher).
 ///
 /// # Signals and forks

@@ -1,7 +1,7 @@
-//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit that
-//! the program defines; each tenant has limits, and they may be changed at any time. Callers that miss
-//! a key at the same time share one load. Entries may expire. [`Cache`]'s page has the guarantees
-//! and costs.
+//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, in entries or in a unit
+//! that the program chooses. Each tenant has limits, which may be changed at any time. Callers that
+//! miss a key at the same time share one load. Entries may expire. [`Cache`]'s page has the
+//! guarantees and costs.
 //!
 //! ```
 //! use stillpoint_cache::Cache;
@@ -20,10 +20,10 @@
 //!
 //! | | weight of an entry |
 //! |---|---|
-//! | [`max_bytes`](Builder::max_bytes), [`with_bytes`](Cache::with_bytes) | the memory that it takes, with the cache's overhead; keys and values implement [`Weigh`], or a [weigher](Builder::weigher) returns the bytes that they own |
+//! | [`max_bytes`](Builder::max_bytes), [`with_bytes`](Cache::with_bytes) | its memory, with the cache's overhead; keys and values implement [`Weigh`], or a [weigher](Builder::weigher) returns the bytes that they own |
 //! | [`max_entries`](Builder::max_entries), [`with_entries`](Cache::with_entries) | 1 |
-//! | [`max_weight`](Builder::max_weight) | what a function returns, in a unit of the program |
-//! | none of them | as with `max_bytes`; the limit follows that of the process's container |
+//! | [`max_weight`](Builder::max_weight) | the result of a function, in a unit that the program chooses |
+//! | none of them | as with `max_bytes`; the limit follows the memory limit of the process's container |
 //!
 //! Each [tenant](Cache::tenant) has a min, low, high and max in the same unit.
 //!
@@ -32,13 +32,13 @@
 //! | to | call |
 //! |---|---|
 //! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) does not count as a use |
-//! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task these with `_async` |
-//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert), which reports a refusal, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace), which returns the old value; `extend`, `collect` |
+//! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task, their `_async` forms |
+//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl), [`insert_if_absent`](Cache::insert_if_absent), [`replace`](Cache::replace) to get the old value; `extend`, `collect` |
 //! | compute from the old value | [`entry`](Cache::entry): [`and_upsert_with`](EntrySelector::and_upsert_with), [`and_compute_with`](EntrySelector::and_compute_with) |
 //! | remove | [`remove`](Cache::remove), [`take`](Cache::take), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
 //! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
-//! | see all | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |
-//! | give way when memory is short | [`shrinker`](Cache::shrinker); the memory of [`Bytes`] leaves the process |
+//! | visit or count entries | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |
+//! | free memory when it is short | [`shrinker`](Cache::shrinker); values of type [`Bytes`], whose memory returns to the system |
 //!
 //! # From moka
 //!
@@ -48,14 +48,14 @@
 //! | `Cache::new(1000)`, `max_capacity` | [`Cache::with_entries`], [`max_entries`](Builder::max_entries) |
 //! | `max_capacity` and a `weigher` of `u32` | [`max_bytes`](Builder::max_bytes), which counts keys, values and the cache's own memory; for another unit [`max_weight`](Builder::max_weight) |
 //! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl), [`try_get_with_ttl`](Cache::try_get_with_ttl); [`Ref::time_left`] |
-//! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`, and similarly the others |
+//! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`; likewise the other loads |
 //! | `try_get_with`: `Arc<E>`; `optionally_get_with` | the same |
-//! | `entry(key)`, `entry_by_ref(&key)` | [`entry`](Cache::entry)`(&key)`; its methods have `_async` forms; [`Op`] can give a ttl |
+//! | `entry(key)`, `entry_by_ref(&key)` | [`entry`](Cache::entry)`(&key)`; its methods have `_async` forms; an [`Op`] can set the time to live |
 //! | `or_default`, `or_optionally_insert_with`, `or_insert_with_if` | [`or_insert_with`](EntrySelector::or_insert_with), [`optionally_get_with`](Cache::optionally_get_with), [`and_compute_with`](EntrySelector::and_compute_with) |
-//! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is not kept, unless the inserted entry has been evicted by then |
+//! | an `insert` during `and_compute_with` is overwritten | it stays, and the computed value is dropped, unless the inserted entry has been evicted by then |
 //! | `invalidate`, `remove` | [`remove`](Cache::remove), [`take`](Cache::take) |
-//! | `invalidate_entries_if`, which takes effect later | it takes effect at once, and returns how many it removed |
-//! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry only; just tests need it |
+//! | `invalidate_entries_if`, applied later | [applied at once](Cache::invalidate_entries_if); returns the number of entries removed |
+//! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expired entries only; only tests need it |
 //! | a mocked clock, `weighted_size` | [`ManualClock`]; [`weighted_bytes`](Cache::weighted_bytes), exact |
 //!
 //! # From quick_cache
@@ -64,18 +64,18 @@
 //! |---|---|
 //! | `Cache::new(1000)` | [`Cache::with_entries`] |
 //! | `with_weighter` | [`max_weight`](Builder::max_weight); for bytes [`max_bytes`](Builder::max_bytes) |
-//! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that waited get the error, too |
+//! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): an error goes to the callers that waited, too |
 //! | `get_value_or_guard`, `entry` | [`entry`](Cache::entry), whose functions run outside of locks |
-//! | `replace`, only if the key has a value | [`and_compute_with`](EntrySelector::and_compute_with) with [`Op::Nop`] for `None` |
+//! | `replace`, only if there is an entry | [`and_compute_with`](EntrySelector::and_compute_with) with [`Op::Nop`] for `None` |
 //! | `peek` | [`peek`](Cache::peek), which borrows the value; [`Ref::time_left`] |
-//! | `remove`, which returns the value | [`take`](Cache::take), which clones it; [`remove`](Cache::remove) needs no clone |
+//! | `remove`, which returns the value | [`take`](Cache::take), which clones it; [`remove`](Cache::remove) does not |
 //! | `retain` | [`invalidate_entries_if`](Cache::invalidate_entries_if), with the condition reversed |
 //! | `clear`, `set_capacity` | [`invalidate_all`](Cache::invalidate_all), [`set_max_bytes`](Cache::set_max_bytes) |
 //! | `Lifecycle` | [`eviction_listener`](Builder::eviction_listener), [`is_pinned`](Builder::is_pinned) |
 //! | `len`, `weight`, `hits`, `misses` | [`entry_count`](Cache::entry_count), [`weighted_bytes`](Cache::weighted_bytes), [`statistics`](Cache::statistics) |
 //! | a capacity for each shard | one limit for all: an entry may be as large as the cache |
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Models are about the life of an entry: `node` and `state`. The map has its own.
+// The models check the life of an entry: `node` and `state`. The map has its own models.
 #![cfg_attr(
     stillpoint_loom,
     allow(dead_code, unreachable_pub, reason = "the interface is left out")
