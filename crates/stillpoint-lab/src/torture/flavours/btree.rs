@@ -60,7 +60,7 @@ impl<P: Policy> Keyed for Test<P> {
         let section = self.tree.read_lock();
         let tree = self.tree.with_guard(&section);
         if let Some(at) = tree.locate(&place(key))
-            && tree.remove(at)
+            && at.remove()
         {
             add(&session.tally.retired, 1);
         }
