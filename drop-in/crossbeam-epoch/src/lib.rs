@@ -8,21 +8,21 @@
 //! crossbeam-epoch = { path = "../stillpoint/drop-in/crossbeam-epoch" }
 //! ```
 //!
-//! Every name, bound and feature of the original is here. What differs is when deferred functions
-//! run, and how much is unreclaimed meanwhile:
+//! Every name, bound and feature of the original is here. The differences are when deferred functions
+//! run, and how much memory is unreclaimed meanwhile:
 //!
 //! * They run on the thread that deferred them, in an outermost [`pin`] or in [`Guard::flush`], or
-//!   on a thread of the library's; never in [`Guard::defer`], and never where a guard ends. That
-//!   thread is started by the first deferred function, and all collectors share it (with one more
-//!   for each function that blocks and holds up others).
+//!   on a thread of the library; never in [`Guard::defer`], and never where a guard ends. The first
+//!   deferred function starts that thread, and all collectors share it (with one more for each
+//!   function that blocks and holds up others).
 //! * 20 to 30 milliseconds after a thread has deferred its last function, that function runs, if no
 //!   guard is in the way. The original may never run it.
 //! * An outermost [`pin`] of a thread that has deferred many functions may sleep while another
 //!   thread's guard holds up more than 2 MiB: until that guard has ended, or for 10 milliseconds.
-//!   So memory does not grow because of a thread that lost its processor in a guard, and a guard
-//!   that is held for long delays no thread for long.
+//!   So memory does not grow because a thread was preempted in a guard, and a long guard delays no
+//!   other thread for long.
 //! * A panic of a deferred function is caught and counted, and does not unwind through `pin`.
-//! * When the process exits, functions that have not run are left alone.
+//! * When the process exits, pending functions do not run.
 //!
 //! The manual's chapter "From crossbeam-epoch" has the rest, and says what to check.
 //!
