@@ -133,10 +133,12 @@ struct Neighbours {
 }
 
 impl Neighbours {
+    #[inline]
     fn get(of: &AtomicPtr<Meta>) -> Option<Id> {
         NonNull::new(of.load(Ordering::Relaxed)).map(Id)
     }
 
+    #[inline]
     fn set(of: &AtomicPtr<Meta>, id: Option<Id>) {
         let to = id.map_or(ptr::null_mut(), |id| id.0.as_ptr());
         of.store(to, Ordering::Relaxed);
@@ -440,6 +442,7 @@ impl Id {
     /// # Safety
     ///
     /// It is in a batch of the calling thread, whose section keeps it.
+    #[inline]
     pub unsafe fn claimed_after(self) -> Option<Self> {
         // SAFETY: the caller's promise.
         Neighbours::get(unsafe { &self.meta().neighbours.next })

@@ -64,6 +64,7 @@ pub enum Origin<'a> {
 
 impl Origin<'_> {
     /// Returns whether its load is outdated; for certain only where the lock of the queues is held.
+    #[inline]
     fn is_outdated(self) -> bool {
         matches!(self, Self::Load(load, _) if load.is_outdated.load(Ordering::Relaxed))
     }

@@ -47,6 +47,7 @@ impl Handle {
 
     /// Returns the tenant itself, or where it has been deleted, the nearest one above that has not. The root
     /// is never deleted. The lock of the queues is held.
+    #[inline]
     pub fn live(self: &Arc<Self>) -> &Arc<Self> {
         let mut handle = self;
         while let Some(parent) = &handle.parent
@@ -63,6 +64,7 @@ impl Handle {
     }
 
     /// Returns the number of [`live`](Self::live).
+    #[inline]
     pub fn number(self: &Arc<Self>) -> u32 {
         self.live().number
     }

@@ -128,6 +128,7 @@ impl Ghosts {
     }
 
     /// Fetches what [`add`](Self::add) and [`take`](Self::take) use of the table.
+    #[inline]
     pub fn fetch(&self, fingerprint: u32) {
         let at = set_at(fingerprint, self.sets.len());
         prefetch(self.sets.as_ptr().wrapping_add(at));

@@ -50,6 +50,7 @@ impl Sketch {
     }
 
     /// Fetches what [`add`](Self::add) uses of the table.
+    #[inline]
     pub fn fetch(&self, fingerprint: u32) {
         if !self.words.is_empty() {
             for (word, _) in self.places(fingerprint) {
