@@ -4,7 +4,7 @@ use crate::{
     key_source::KeySource,
     map::PinnedHashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
-    store::{Inserted, Occupied, no_room},
+    store::{Inserted, Occupied},
 };
 use equivalent::Equivalent;
 use std::{
@@ -26,7 +26,7 @@ impl<K, V, S> PinnedHashMap<K, V, S> {
     #[track_caller]
     pub fn reserve(&self, additional: usize) {
         if self.try_reserve(additional).is_err() {
-            no_room(self.store().layout_for(additional));
+            self.store().root.no_room(additional);
         }
     }
 

@@ -68,21 +68,16 @@ impl Deref for Core {
 
 impl HasTables for Core {
     type Kind = References;
-}
 
-impl Core {
-    /// As [`Tables::new`].
-    pub fn new(entries: usize, stays: bool) -> Option<Self> {
-        Some(Self::of(Tables::new(entries, stays)?))
-    }
-
-    pub fn of(tables: Tables<References>) -> Self {
+    fn of(tables: Tables<References>) -> Self {
         Self {
             tables,
             arena: AtomicPtr::new(ptr::null_mut()),
         }
     }
+}
 
+impl Core {
     /// Returns the arena for new entries, if it has been made.
     #[inline]
     pub fn made_arena(&self) -> Option<&Arena> {

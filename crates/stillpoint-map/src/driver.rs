@@ -31,19 +31,22 @@ pub struct Shared<C = Core> {
 // SAFETY: the cell is used by one thread at a time, as it says.
 unsafe impl<C: Sync> Sync for Shared<C> {}
 
-impl<C> Shared<C> {
-    /// Shares the core that `make` returns. `None` without memory.
-    pub fn of(make: impl FnOnce() -> Option<C>, domain: Option<Kept>) -> Option<Arc<Self>> {
+impl<C: HasTables> Shared<C> {
+    /// Creates one in `domain` (`None`: the global one) whose table has room for `entries`. If `stays`, it
+    /// never shrinks below that. Returns `None` without memory.
+    pub fn of(domain: Option<Kept>, entries: usize, stays: bool) -> Option<Arc<Self>> {
         // `Arc::new` ends the process without it: the counts lie beside what is shared.
         if !is_there_for(size_of::<Self>() + 2 * size_of::<usize>()) {
             return None;
         }
         Some(Arc::new(Self {
-            core: make()?,
+            core: C::new(entries, stays)?,
             domain: UnsafeCell::new(domain),
         }))
     }
+}
 
+impl<C> Shared<C> {
     /// Frees the tables, and lets the domain go.
     ///
     /// # Safety
@@ -81,19 +84,11 @@ impl<C: Driven> Shared<C> {
 }
 
 impl Shared {
-    /// Creates one in `domain` (`None`: the global one) whose table has room for `entries`. If `stays`, it
-    /// never shrinks below that. The caller owns it, as an `Arc` does, until [`end`](Self::end). Returns
-    /// `None` without memory.
-    pub fn try_new(domain: Option<Kept>, entries: usize, stays: bool) -> Option<NonNull<Self>> {
-        let made = Self::of(|| Core::new(entries, stays), domain)?;
-        NonNull::new(Arc::into_raw(made).cast_mut())
-    }
-
     /// Frees what the map has beside its entries, and gives it up.
     ///
     /// # Safety
     ///
-    /// From [`try_new`](Self::try_new), and as for [`free`](Self::free).
+    /// From [`of`](Self::of), and as for [`free`](Self::free).
     pub unsafe fn end(this: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe {

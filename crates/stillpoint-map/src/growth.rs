@@ -59,8 +59,16 @@ pub trait World<S: Kind>: Copy {
 }
 
 /// A map without its domain.
-pub trait HasTables: Deref<Target = Tables<Self::Kind>> {
+pub trait HasTables: Sized + Deref<Target = Tables<Self::Kind>> {
     type Kind: Kind;
+
+    /// Makes an empty map of these tables.
+    fn of(tables: Tables<Self::Kind>) -> Self;
+
+    /// Makes an empty map. As [`Tables::new`].
+    fn new(entries: usize, stays: bool) -> Option<Self> {
+        Some(Self::of(Tables::new(entries, stays)?))
+    }
 }
 
 /// What differs between maps whose tables move.
@@ -70,17 +78,13 @@ pub trait Moves<W>: HasTables {
         writer: Writer<'_, Self, W>,
         under_way: Move<'_, Self::Kind>,
         helper: Helper,
-    ) -> Progress
-    where
-        Self: Sized;
+    ) -> Progress;
 
     /// Whether the service thread can do that, too.
     fn can_drive(under_way: Move<'_, Self::Kind>) -> bool;
 
     /// Returns whether a table with long chains may move now.
-    fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool
-    where
-        Self: Sized;
+    fn may_shorten_chains(writer: Writer<'_, Self, W>) -> bool;
 
     /// Notes that a table was retired.
     fn note_retired(&self);

@@ -81,7 +81,8 @@
 // - `core`, `chain`, `walk`: a map without types and its changes; iteration.
 //
 // The interface:
-// - `domain`, `driver`, `reclaim`, `pinned`: a map's domain, what is moved and freed later, a map in a section;
+// - `domain`, `driver`, `root`, `reclaim`, `pinned`: a map's domain, what the service thread moves, a map's core with
+//   its domain, what is freed later, a map in a section;
 // - `outcome`, `entry`, `entries`, `owned`, `store`, `iter`: entries and changes with types;
 // - `map` with `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; `nodes`, for C.
 //
@@ -133,6 +134,8 @@ mod pinned;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 mod resize;
+#[cfg(not(stillpoint_loom))]
+mod root;
 mod section;
 #[cfg(not(stillpoint_loom))]
 mod set;

@@ -7,7 +7,7 @@ use crate::{
     bucket::{Locked, OldBucket},
     core::Core,
     floor::Floor,
-    growth::Tables,
+    growth::{HasTables, Tables},
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
     slot::{Head, Slot},

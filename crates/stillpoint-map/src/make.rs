@@ -114,9 +114,7 @@ impl<K, V, S> HashMap<K, V, S> {
 
     #[track_caller]
     fn with_room(self, capacity: usize) -> Self {
-        if capacity > 0 {
-            self.store.make_room(capacity, true);
-        }
+        self.store.root.make_room(capacity, true);
         self
     }
 
@@ -125,9 +123,7 @@ impl<K, V, S> HashMap<K, V, S> {
     #[track_caller]
     pub(crate) fn with_hint(entries: usize, hasher: S) -> Self {
         let map = Self::with_hasher(hasher);
-        if entries > 0 {
-            map.store.make_room(entries, false);
-        }
+        map.store.root.make_room(entries, false);
         map
     }
 

@@ -365,7 +365,7 @@ pinned! {
     /// }
     /// assert_eq!(total(&HashMap::from([("apple", 3), ("pear", 4)]).pin()), 7);
     /// ```
-    PinnedHashMap<K, V, S = DefaultHashBuilder> of HashMap in store.home, for example "HashMap::<u32, u32>", "[(1, 10)]"
+    PinnedHashMap<K, V, S = DefaultHashBuilder> of HashMap in store.root.home, for example "HashMap::<u32, u32>", "[(1, 10)]"
 }
 
 impl<K, V, S> PinnedHashMap<K, V, S> {

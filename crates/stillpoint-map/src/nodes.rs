@@ -16,6 +16,7 @@ use std::{
     mem::ManuallyDrop,
     ops::Deref,
     ptr::{self, NonNull},
+    sync::Arc,
 };
 use stillpoint::{Domain, global, internal::Kept};
 
@@ -92,8 +93,10 @@ impl Nodes {
     ///
     /// Without memory.
     pub fn new(domain: Option<&Domain>, nodes: usize, stays: bool) -> Result<Self, Exhausted> {
-        let made = Shared::try_new(domain.map(Kept::from), nodes, stays);
-        made.map(Self).ok_or(Exhausted)
+        Shared::of(domain.map(Kept::from), nodes, stays)
+            .and_then(|made| NonNull::new(Arc::into_raw(made).cast_mut()))
+            .map(Self)
+            .ok_or(Exhausted)
     }
 
     /// As a pointer, which owns it.
@@ -124,7 +127,7 @@ impl Nodes {
 
     #[inline(always)]
     fn core(&self) -> &Core {
-        // SAFETY: `Shared::try_new`'s, which this owns.
+        // SAFETY: from an `Arc`, which this owns.
         unsafe { &self.0.as_ref().core }
     }
 

@@ -126,7 +126,7 @@ impl<T, S> HashSet<T, S> {
 
 pinned! {
     /// A [`HashSet`] in a section of its domain, as a [`PinnedHashMap`] is a map in one.
-    PinnedHashSet<T, S = DefaultHashBuilder> of HashSet in map.store.home, for example "HashSet::<u32>", "[1]"
+    PinnedHashSet<T, S = DefaultHashBuilder> of HashSet in map.store.root.home, for example "HashSet::<u32>", "[1]"
 }
 
 impl<T, S> PinnedHashSet<T, S> {

@@ -5,26 +5,19 @@ mod change;
 
 use crate::{
     core::Core,
-    domain::Home,
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
     owned::OwnedEntries,
     pinned::view,
     reclaim::InDomain,
+    root::Root,
     section::{Pinned, Writer},
-    table::{FEWEST_BITS, Kind, References, Seen, Table},
+    table::Seen,
     walk::Walk,
 };
 pub use change::{Inserted, Occupied};
-use std::{
-    alloc::{Layout, handle_alloc_error},
-    fmt,
-    marker::PhantomData,
-    mem::needs_drop,
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, Ordering},
-};
+use std::{alloc::Layout, fmt, marker::PhantomData, mem::needs_drop, ptr::NonNull};
 use stillpoint::{Domain, Guard, Section, internal::Kept};
 
 /// What a torture program may leave out. The real one leaves nothing out.
@@ -46,9 +39,7 @@ unsafe impl Policy for Sound {}
 
 /// A map of entries. Its [`PinnedStore`] has what needs a section of its domain.
 pub struct Store<K, V, P: Policy = Sound> {
-    /// Null until there is an entry: it allocates nothing before.
-    shared: AtomicPtr<Shared>,
-    pub(crate) home: Home,
+    pub(crate) root: Root,
     /// Tells what a key and its value own beside their entry.
     weigh: Option<fn(&K, &V) -> usize>,
     /// Owns entries, and is not variant: a reference is enough to insert.
@@ -70,18 +61,19 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// An empty one of the domain; `None` for the global one.
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
-            shared: AtomicPtr::new(ptr::null_mut()),
-            home: Home(domain),
+            root: Root::new(domain),
             weigh: None,
             entries: PhantomData,
         }
     }
 
-    /// An empty one of the same domain, with the same weigher.
+    /// Creates an empty one in the same domain, with the same weigher.
     pub fn new_alike(&self) -> Self {
-        let mut store = Self::new(self.home.0.clone());
-        store.weigh = self.weigh;
-        store
+        Self {
+            root: self.root.new_alike(),
+            weigh: self.weigh,
+            entries: PhantomData,
+        }
     }
 
     /// Has entries weighed when they are retired.
@@ -92,12 +84,12 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Begins a section of the map's domain.
     #[inline(always)]
     pub fn read_lock(&self) -> Guard<'_> {
-        self.home.read_lock()
+        self.root.home.read_lock()
     }
 
     /// The domain that the map was made in.
     pub fn domain(&self) -> &Domain {
-        self.home.domain()
+        self.root.home.domain()
     }
 
     /// Returns the map in the section of a guard. Panics if that is of another domain: it would protect
@@ -105,7 +97,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     #[inline(always)]
     #[track_caller]
     pub fn with_guard<'g>(&'g self, section: &'g impl Section) -> &'g PinnedStore<K, V, P> {
-        self.home.check(section);
+        self.root.home.check(section);
         // SAFETY: in the guard's section, which lasts as long as the guard. A `QsbrReader`'s may end
         // earlier, but only by methods that take `&mut`, which this borrow excludes.
         unsafe { self.pinned_unchecked() }
@@ -122,49 +114,10 @@ impl<K, V, P: Policy> Store<K, V, P> {
         unsafe { PinnedStore::of(self) }
     }
 
-    #[inline(always)]
-    fn shared(&self) -> Option<NonNull<Shared>> {
-        // Acquire, pairs with `make_core`: it is complete.
-        NonNull::new(self.shared.load(Ordering::Acquire))
-    }
-
-    #[inline(always)]
-    pub(crate) fn core(&self) -> Option<&Core> {
-        // SAFETY: an `Arc`'s, which this owns.
-        Some(unsafe { &self.shared()?.as_ref().core })
-    }
-
-    /// Returns the core. If there was none, creates one with room for `entries`. If `stays`, it never shrinks
-    /// below that. Returns `None` without memory.
-    #[inline]
-    fn core_for(&self, entries: usize, stays: bool) -> Option<&Core> {
-        match self.core() {
-            Some(core) => Some(core),
-            None => self.make_core(entries, stays),
-        }
-    }
-
-    #[cold]
-    fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
-        let made = Shared::try_new(self.home.0.clone(), entries, stays)?;
-        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
-        let set = self.shared.compare_exchange(
-            ptr::null_mut(),
-            made.as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if set.is_err() {
-            // SAFETY: made just now, and no other thread knows it: none drives.
-            unsafe { Shared::end(made) };
-        }
-        self.core()
-    }
-
     /// How many entries there are; exact while no thread changes it.
     #[allow(clippy::len_without_is_empty, reason = "maps and sets have it")]
     pub fn len(&self) -> usize {
-        self.core().map_or(0, |core| core.count.get())
+        self.root.len()
     }
 }
 
@@ -177,7 +130,7 @@ unsafe impl<K, V, P: Policy> InDomain for PinnedStore<K, V, P> {
     }
 
     fn shared(&self) -> Option<NonNull<Shared>> {
-        self.0.shared()
+        self.0.root.shared()
     }
 }
 
@@ -185,7 +138,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     #[inline(always)]
     fn core(&self) -> Option<&Pinned<Core>> {
         // SAFETY: inside a section of the map's domain while this is borrowed.
-        self.0.core().map(|core| unsafe { Pinned::of(core) })
+        Some(unsafe { Pinned::of(self.0.root.core()?) })
     }
 
     #[inline(always)]
@@ -199,7 +152,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     #[inline]
     fn writer_for(&self, entries: usize, stays: bool) -> Option<Writer<'_, Core, &Self>> {
         // SAFETY: inside a section of the map's domain while this is borrowed.
-        let core = unsafe { Pinned::of(self.core_for(entries, stays)?) };
+        let core = unsafe { Pinned::of(self.root.core_for(entries, stays)?) };
         // SAFETY: the domain is the map's.
         Some(unsafe { Writer::of(core, self) })
     }
@@ -286,26 +239,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     #[inline]
     fn writer_or_end(&self) -> Writer<'_, Core, &Self> {
         self.writer_for(0, false)
-            .unwrap_or_else(|| no_room(self.layout_for(0)))
-    }
-}
-
-impl<K, V, P: Policy> Store<K, V, P> {
-    /// If there is no table, creates one with room for `entries`. If `stays`, it never shrinks below that.
-    /// Ends the process without memory, and panics if no table can be that large.
-    #[track_caller]
-    pub fn make_room(&self, entries: usize, stays: bool) {
-        if self.core_for(entries, stays).is_none() {
-            no_room(self.layout_for(entries));
-        }
-    }
-
-    /// Returns the layout of a table with room for `more` more entries. `None` if no table can be that
-    /// large.
-    pub fn layout_for(&self, more: usize) -> Option<Layout> {
-        let entries = self.len().checked_add(more);
-        let bits = entries.and_then(References::bits_for)?;
-        Table::<References>::layout(bits)
+            .unwrap_or_else(|| self.root.no_room(0))
     }
 }
 
@@ -317,7 +251,7 @@ impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
         let Some(core) = self.with_guard(&section).core() else {
             return clone;
         };
-        clone.make_room(self.len(), false);
+        clone.root.make_room(self.len(), false);
         let pinned = clone.with_guard(&section);
         let (mut position, mut found) = (Some(0), Vec::new());
         while let Some(from) = position {
@@ -343,19 +277,13 @@ impl<K, V, P: Policy> Drop for Store<K, V, P> {
 impl<K, V, P: Policy> Store<K, V, P> {
     /// Takes out all entries at once, and the table.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
-        let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
-        OwnedEntries::of(NonNull::new(shared))
+        OwnedEntries::of(self.root.take())
     }
 
     /// Takes out all entries at once. The table that is left has the capacity that was asked for, if there
     /// is memory for it.
     pub fn drain(&mut self) -> OwnedEntries<K, V> {
-        let floor = self.core().map(|core| core.floor.state().bits());
-        let entries = self.take();
-        if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {
-            let _ = self.core_for(References::capacity(bits), true);
-        }
-        entries
+        OwnedEntries::of(self.root.replace())
     }
 }
 
@@ -364,15 +292,5 @@ impl<K, V, P: Policy> fmt::Debug for Store<K, V, P> {
         f.debug_struct("Store")
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Ends the process, as there is no memory for a table of that layout. Panics if no table can be so large.
-#[cold]
-#[track_caller]
-pub fn no_room(table: Option<Layout>) -> ! {
-    match table {
-        Some(layout) => handle_alloc_error(layout),
-        None => panic!("capacity overflow"),
     }
 }

@@ -9,7 +9,7 @@ mod common;
 #[path = "models/hashers.rs"]
 mod hashers;
 
-use common::{Tally, Tracked, eventually, expected_panic, quietly};
+use common::{Random, Tally, Tracked, eventually, expected_panic, quietly};
 use hashers::{Hashers, KINDS};
 use std::{
     cell::Cell,
@@ -23,18 +23,6 @@ use std::{
 };
 use stillpoint::{Domain, tasks_trace::TraceDomain};
 use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
-
-/// Random numbers, the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % end
-    }
-}
 
 /// A value that is a number. Those of maps that own them are boxes, so that Miri sees one that is used after
 /// its drop.

@@ -12,7 +12,7 @@ mod common;
 use common::forking::{
     Bare, SOME, assert_works, elsewhere, fork, in_both, is_apart, retire_inline, waiting,
 };
-use common::{Reader, Tally, Tracked, eventually, panic_message, retire, until_it_waits};
+use common::{Random, Reader, Tally, Tracked, eventually, panic_message, retire, until_it_waits};
 use std::{
     mem, panic,
     pin::pin,
@@ -572,18 +572,6 @@ fn domains_and_threads_may_come_and_go_meanwhile() {
             child.well();
         }
     });
-}
-
-/// Numbers that are random enough (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }
 
 /// Does one of all the things that one can do.

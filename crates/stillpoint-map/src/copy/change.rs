@@ -1,7 +1,7 @@
 //! The methods that change a `CopyMap`, in a section.
 
 use super::{core::Changed, fast::Cut, map::PinnedCopyMap};
-use crate::{outcome::Operation, store::no_room};
+use crate::outcome::Operation;
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 
@@ -63,9 +63,10 @@ where
                 Act::Leave(with) => return with,
                 act => {
                     decided = Some(act);
-                    self.shared_for(0, false)
+                    self.root
+                        .core_for(0, false)
                         .and_then(|_| self.writer())
-                        .unwrap_or_else(|| no_room(self.layout_for(0)))
+                        .unwrap_or_else(|| self.root.no_room(0))
                 }
             },
         };

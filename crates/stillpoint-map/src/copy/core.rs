@@ -66,17 +66,10 @@ impl<K, V, C> Deref for Core<K, V, C> {
     }
 }
 
-impl<K, V, C> HasTables for Core<K, V, C> {
+impl<K, V, C: Copy> HasTables for Core<K, V, C> {
     type Kind = InPlace<K, V>;
-}
 
-impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
-    /// As [`Tables::new`].
-    pub fn new(entries: usize, stays: bool) -> Option<Self> {
-        Some(Self::of(Tables::new(entries, stays)?))
-    }
-
-    pub fn of(tables: Tables<InPlace<K, V>>) -> Self {
+    fn of(tables: Tables<InPlace<K, V>>) -> Self {
         Self {
             tables,
             epochs: Epochs::new(),

@@ -6,15 +6,10 @@
 
 use super::{
     iter::CopyIntoIter,
-    map::{CopyMap, PinnedCopyMap},
-    table::InPlace,
+    map::{CopyMap, PinnedCopyMap, end},
     walk::Walk,
 };
-use crate::{
-    iter::Values,
-    section::Pinned,
-    table::{FEWEST_BITS, Kind},
-};
+use crate::{iter::Values, section::Pinned};
 use equivalent::Equivalent;
 use std::{
     fmt,
@@ -89,10 +84,12 @@ where
 {
     /// Finishes the move under way, so that the service thread moves no entry until the next change.
     fn settle(&self) {
-        let Some(shared) = self.shared() else { return };
+        let Some(shared) = self.root.shared() else {
+            return;
+        };
         // SAFETY: of the map's `Arc`, which stays.
-        let arc = ManuallyDrop::new(unsafe { Arc::from_raw(self.shared_pointer()) });
-        if Arc::strong_count(&arc) == 1 {
+        let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared.as_ptr()) });
+        if Arc::strong_count(&shared) == 1 {
             // No callback is queued or runs. Acquire, pairs with the drop of the callback's `Arc`: what it
             // has moved.
             fence(Ordering::Acquire);
@@ -158,9 +155,7 @@ where
     pub fn iter_mut(&mut self) -> CopyIterMut<'_, K, V, S> {
         self.pin().settle();
         // SAFETY: alone with the map, which is borrowed mutably and settled.
-        let core = self
-            .shared()
-            .map(|shared| unsafe { Pinned::of(&shared.core) });
+        let core = self.root.core().map(|core| unsafe { Pinned::of(core) });
         CopyIterMut {
             map: self,
             walk: Walk::from(core.map(Pinned::live), Some(0)),
@@ -216,12 +211,8 @@ where
     /// ```
     pub fn drain(&mut self) -> CopyIntoIter<K, V> {
         let entries: Vec<_> = self.pin().iter().collect();
-        let floor = self.shared().map(|shared| shared.core.floor.state().bits());
-        self.end();
-        if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {
-            // Without memory the first insert tries again.
-            let _ = self.shared_for(InPlace::<K, V>::capacity(bits), true);
-        }
+        // SAFETY: taken just now.
+        unsafe { end(self.root.replace()) };
         CopyIntoIter(entries.into_iter())
     }
 }

@@ -23,7 +23,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    growth::{self, Tables},
+    growth::{self, HasTables, Tables},
     resize::Progress,
     section::{Pinned, Writer},
     table::OldTable,

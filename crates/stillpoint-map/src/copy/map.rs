@@ -1,34 +1,23 @@
 //! `CopyMap`: what it is, and the methods that read it in a section.
 
-use super::{
-    core::Core,
-    iter::CopyIter,
-    table::{InPlace, Table},
-    world::Shared,
-};
+use super::{core::Core, iter::CopyIter, world::Shared};
 use crate::{
-    domain::Home,
     iter::{Keys, Values},
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
     pinned::pinned,
+    root::Root,
     section::{Pinned, Writer},
-    store::no_room,
-    table::Kind,
 };
 use equivalent::Equivalent;
 use std::{
-    alloc::Layout,
     hash::{BuildHasher, Hash},
     marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
-    ptr,
-    sync::{
-        Arc,
-        atomic::{AtomicPtr, Ordering},
-    },
+    ptr::NonNull,
+    sync::Arc,
 };
-use stillpoint::{Cookie, Domain, internal::Kept};
+use stillpoint::{Cookie, Domain};
 
 /// A concurrent hash map of [`Copy`] keys and values, which lie in its table: the fastest look-ups.
 ///
@@ -150,9 +139,7 @@ use stillpoint::{Cookie, Domain, internal::Kept};
 ///   removal from a list.
 /// * Forks inside children nest 62 deep.
 pub struct CopyMap<K, V, S = DefaultHashBuilder> {
-    /// Null until there is an entry: it allocates nothing before. Else of an `Arc`.
-    shared: AtomicPtr<Shared<K, V>>,
-    home: Home,
+    pub(super) root: Root<Core<K, V, Cookie>>,
     pub(super) hasher: S,
     /// Owns entries, and is not variant: a reference is enough to insert.
     entries: PhantomData<*mut (K, V)>,
@@ -221,27 +208,21 @@ impl<K, V, S> CopyMap<K, V, S> {
     /// Makes an empty map of the global domain, with a hasher. Does not allocate.
     #[must_use]
     pub const fn with_hasher(hasher: S) -> Self {
-        Self::of(None, hasher)
+        Self::of(Root::new(None), hasher)
     }
 
     /// Makes an empty map of `domain`, which it keeps alive, with a hasher. Does not allocate.
     #[must_use]
     pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
-        Self::of(Some(domain.into()), hasher)
+        Self::of(Root::new(Some(domain.into())), hasher)
     }
 
-    const fn of(domain: Option<Kept>, hasher: S) -> Self {
+    pub(super) const fn of(root: Root<Core<K, V, Cookie>>, hasher: S) -> Self {
         Self {
-            shared: AtomicPtr::new(ptr::null_mut()),
-            home: Home(domain),
+            root,
             hasher,
             entries: PhantomData,
         }
-    }
-
-    /// An empty map of the same domain.
-    pub(super) fn new_alike(&self, hasher: S) -> Self {
-        Self::of(self.home.0.clone(), hasher)
     }
 
     /// Returns the map's hasher.
@@ -249,23 +230,11 @@ impl<K, V, S> CopyMap<K, V, S> {
         &self.hasher
     }
 
-    #[inline(always)]
-    pub(super) fn shared_pointer(&self) -> *const Shared<K, V> {
-        // Acquire, pairs with `make_shared`: it is complete.
-        self.shared.load(Ordering::Acquire)
-    }
-
-    #[inline(always)]
-    pub(super) fn shared(&self) -> Option<&Shared<K, V>> {
-        // SAFETY: of an `Arc`, which this owns.
-        unsafe { self.shared_pointer().as_ref() }
-    }
-
     /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
     /// some of the changes under way.
     #[inline]
     pub fn len(&self) -> usize {
-        self.shared().map_or(0, |shared| shared.core.count.get())
+        self.root.len()
     }
 
     /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
@@ -300,44 +269,8 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// Creates the table, with room for `capacity` entries. If `stays`, it never shrinks below that.
     #[track_caller]
     fn reserved(self, capacity: usize, stays: bool) -> Self {
-        if capacity > 0 && self.shared_for(capacity, stays).is_none() {
-            no_room(self.layout_for(capacity));
-        }
+        self.root.make_room(capacity, stays);
         self
-    }
-
-    /// Returns the layout of a table with room for `more` more entries. `None` if no table can be that large.
-    pub(super) fn layout_for(&self, more: usize) -> Option<Layout> {
-        let entries = self.len().checked_add(more);
-        let bits = entries.and_then(InPlace::<K, V>::bits_for)?;
-        Table::<K, V>::layout(bits)
-    }
-
-    /// Returns what the map shares. If there was none, creates it with room for `entries`. If `stays`, the table
-    /// never shrinks below that. Returns `None` without memory.
-    pub(super) fn shared_for(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
-        match self.shared() {
-            Some(shared) => Some(shared),
-            None => self.make_shared(entries, stays),
-        }
-    }
-
-    #[cold]
-    fn make_shared(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
-        let made = Shared::of(|| Core::new(entries, stays), self.home.0.clone())?;
-        let made = Arc::into_raw(made).cast_mut();
-        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
-        let set = self.shared.compare_exchange(
-            ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if set.is_err() {
-            // SAFETY: from an `Arc` just now, and no other thread knows it.
-            drop(unsafe { Arc::from_raw(made) });
-        }
-        self.shared()
     }
 }
 
@@ -386,7 +319,7 @@ pinned! {
     ///
     /// It has the methods that look into the map, and those that change it through a shared reference.
     /// It derefs to the map, which has the others.
-    PinnedCopyMap<K, V, S = DefaultHashBuilder> of CopyMap in home, for example "CopyMap::<u32, u32>", "[(1, 10)]"
+    PinnedCopyMap<K, V, S = DefaultHashBuilder> of CopyMap in root.home, for example "CopyMap::<u32, u32>", "[(1, 10)]"
 }
 
 impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
@@ -398,7 +331,7 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     #[inline(always)]
     pub(super) fn core(&self) -> Option<&Pinned<Core<K, V, Cookie>>> {
         // SAFETY: inside a section of the map's domain while this is borrowed.
-        Some(unsafe { Pinned::of(&self.shared()?.core) })
+        Some(unsafe { Pinned::of(self.root.core()?) })
     }
 
     /// The core for changes; `None` if there is no table.
@@ -422,7 +355,7 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     #[track_caller]
     pub fn reserve(&self, additional: usize) {
         if self.try_reserve(additional).is_err() {
-            no_room(self.layout_for(additional));
+            self.root.no_room(additional);
         }
     }
 
@@ -441,8 +374,8 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     /// assert!(map.pin().capacity() >= 1000);
     /// ```
     pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
-        let shared = self.shared_for(additional, true);
-        match shared.and_then(|_| Some(self.core()?.make_room(additional))) {
+        let core = self.root.core_for(additional, true);
+        match core.and_then(|_| Some(self.core()?.make_room(additional))) {
             Some(true) => Ok(()),
             _ => Err(TryReserveError { additional }),
         }
@@ -511,23 +444,24 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     }
 }
 
-impl<K, V, S> CopyMap<K, V, S> {
-    /// Frees the entries and the table.
-    pub(super) fn end(&mut self) {
-        let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
-        if !shared.is_null() {
-            // SAFETY: of an `Arc`, which this owns; no other thread has the map but the callback.
-            unsafe {
-                let shared = Arc::from_raw(shared.cast_const());
-                shared.core.driving.close();
-                shared.free();
-            }
-        }
+/// Frees the entries and the tables of a map.
+///
+/// # Safety
+///
+/// From [`Root::take`] or [`Root::replace`], and not used any more.
+pub(super) unsafe fn end<K, V>(taken: Option<NonNull<Shared<K, V>>>) {
+    let Some(taken) = taken else { return };
+    // SAFETY: from an `Arc`, by the caller's promise. No other thread has the map but the callback.
+    unsafe {
+        let shared = Arc::from_raw(taken.as_ptr());
+        shared.core.driving.close();
+        shared.free();
     }
 }
 
 impl<K, V, S> Drop for CopyMap<K, V, S> {
     fn drop(&mut self) {
-        self.end();
+        // SAFETY: taken just now.
+        unsafe { end(self.root.take()) };
     }
 }

@@ -11,7 +11,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    growth,
+    growth::{self, HasTables},
     resize::{CHUNK, Chunk, Progress},
     section::{Pinned, Writer},
     table::{FEWEST_BITS, Kind, OldTable},

@@ -38,7 +38,7 @@ impl<P: Policy> Copies<P> {
     /// Without memory.
     pub fn new(domain: &Domain, hash_of: fn(&u64) -> u64) -> Self {
         Self {
-            shared: Shared::of(|| Core::new(0, false), Some(domain.into())).expect(NO_MEMORY),
+            shared: Shared::of(Some(domain.into()), 0, false).expect(NO_MEMORY),
             home: Home(Some(domain.into())),
             hash_of,
             policy: PhantomData,

@@ -59,11 +59,11 @@ where
 {
     /// Copies each entry that an iteration visits, into a map of the same domain.
     fn clone(&self) -> Self {
-        let clone = self.new_alike(self.hasher.clone());
+        let clone = Self::of(self.root.new_alike(), self.hasher.clone());
         let entries = self.len();
         if entries > 0 {
             // Without memory the first insert tries again.
-            let _ = clone.shared_for(entries, false);
+            let _ = clone.root.core_for(entries, false);
         }
         let pinned = self.pin();
         let theirs = clone.with_guard(pinned.guard());

@@ -27,7 +27,7 @@ unsafe impl<K, V, S> InDomain for PinnedCopyMap<K, V, S> {
     }
 
     fn shared(&self) -> Option<NonNull<Shared<K, V>>> {
-        NonNull::new(self.shared_pointer().cast_mut())
+        self.root.shared()
     }
 }
 

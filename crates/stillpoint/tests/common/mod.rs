@@ -120,6 +120,19 @@ fn text(payload: &(dyn Any + Send)) -> String {
         .expect("a panic with a text")
 }
 
+/// Random numbers (xorshift), which are the same each time. Begins with any number but 0.
+#[derive(Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % end
+    }
+}
+
 /// Counts values that are made and dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<Counts>);

@@ -1,0 +1,132 @@
+//! What a hash map owns: its domain, and what it shares with the service thread, once there is a table.
+
+use crate::{
+    core::Core,
+    domain::Home,
+    driver::Shared,
+    growth::HasTables,
+    table::{FEWEST_BITS, Kind, Table},
+};
+use std::{
+    alloc::handle_alloc_error,
+    mem,
+    ptr::{self, NonNull},
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
+};
+use stillpoint::internal::Kept;
+
+/// The domain of a map, and its core once there is a table. The owner takes the core out before it drops this.
+#[derive(Debug)]
+pub struct Root<C = Core> {
+    /// Null until there is a table: an empty map allocates nothing. Else from an `Arc`.
+    shared: AtomicPtr<Shared<C>>,
+    pub home: Home,
+}
+
+impl<C> Root<C> {
+    /// Creates one in `domain` (`None`: the global one). Does not allocate.
+    pub const fn new(domain: Option<Kept>) -> Self {
+        Self {
+            shared: AtomicPtr::new(ptr::null_mut()),
+            home: Home(domain),
+        }
+    }
+
+    /// Creates an empty one in the same domain.
+    pub fn new_alike(&self) -> Self {
+        Self::new(self.home.0.clone())
+    }
+
+    /// Returns what is shared with the service thread, if there is a table. The map owns it, as an `Arc` does.
+    #[inline(always)]
+    pub fn shared(&self) -> Option<NonNull<Shared<C>>> {
+        // Acquire, pairs with `make`: it is complete.
+        NonNull::new(self.shared.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub fn core(&self) -> Option<&C> {
+        // SAFETY: from an `Arc`, which stays until it is taken out of a `&mut` root.
+        Some(unsafe { &self.shared()?.as_ref().core })
+    }
+
+    /// Takes the core out. The caller owns it, as an `Arc` does.
+    pub fn take(&mut self) -> Option<NonNull<Shared<C>>> {
+        NonNull::new(mem::replace(self.shared.get_mut(), ptr::null_mut()))
+    }
+}
+
+impl<C: HasTables> Root<C> {
+    /// Returns how many entries there are. Exact while no thread changes the map.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.core().map_or(0, |core| core.count.get())
+    }
+
+    /// Returns the core. If there was none, creates one with room for `entries`. If `stays`, it never shrinks
+    /// below that. Returns `None` without memory.
+    #[inline]
+    pub fn core_for(&self, entries: usize, stays: bool) -> Option<&C> {
+        match self.core() {
+            Some(core) => Some(core),
+            None => self.make(entries, stays),
+        }
+    }
+
+    #[cold]
+    fn make(&self, entries: usize, stays: bool) -> Option<&C> {
+        let made = Shared::of(self.home.0.clone(), entries, stays)?;
+        let made = Arc::into_raw(made).cast_mut();
+        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
+        let set = self.shared.compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if set.is_err() {
+            // SAFETY: from an `Arc` just now, and no other thread knows it.
+            drop(unsafe { Arc::from_raw(made) });
+        }
+        self.core()
+    }
+
+    /// If there is no table, creates one with room for `entries`. If `stays`, it never shrinks below that.
+    /// Ends the process without memory, and panics if no table can be that large.
+    #[track_caller]
+    pub fn make_room(&self, entries: usize, stays: bool) {
+        if entries > 0 && self.core_for(entries, stays).is_none() {
+            self.no_room(entries);
+        }
+    }
+
+    /// Ends the process, as there is no memory for a table with room for `more` more entries. Panics if no
+    /// table can be so large.
+    #[cold]
+    #[track_caller]
+    pub fn no_room(&self, more: usize) -> ! {
+        let entries = self.len().checked_add(more);
+        match entries
+            .and_then(C::Kind::bits_for)
+            .and_then(Table::<C::Kind>::layout)
+        {
+            Some(layout) => handle_alloc_error(layout),
+            None => panic!("capacity overflow"),
+        }
+    }
+
+    /// Takes the core out, as [`take`](Self::take) does. The table that is left has the capacity that was asked
+    /// for, if there is memory for it.
+    pub fn replace(&mut self) -> Option<NonNull<Shared<C>>> {
+        let floor = self.core().map(|core| core.floor.state().bits());
+        let taken = self.take();
+        if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {
+            // Without memory the first insert tries again.
+            let _ = self.core_for(C::Kind::capacity(bits), true);
+        }
+        taken
+    }
+}
