@@ -129,13 +129,11 @@ impl Tenant {
         let now = shared.now();
         let space = self.state.space(now, &section);
         let Some(found) = space.find(hash, key, &section) else {
-            if mark {
-                self.state.note_miss(hash, key, now, &section);
-            }
+            self.state.note_miss(hash, key, now, &section);
             return None;
         };
         if space.is_gone(found.item, now) {
-            if mark && found.item.is_expired(now) {
+            if found.item.is_expired(now) {
                 let count = &self.state.owner.events.get_expired;
                 count.fetch_add(1, Ordering::Relaxed);
             }

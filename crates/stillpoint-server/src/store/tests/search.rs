@@ -181,13 +181,13 @@ fn a_read_of_what_was_flushed_is_counted_until_that_is_freed() {
     assert_eq!(counted(), 0);
     clock.advance(1);
     tenant.flush_all(0);
-    // Not what had expired, nor what was never there, nor a look that is no read.
+    // Not what had expired, nor what was never there.
     for key in [b"c", b"d"] {
         assert_eq!(value_of(&tenant, key), None);
     }
-    assert_eq!(tenant.peek(b"a", |_| ()), None);
     assert_eq!(counted(), 0);
-    assert_eq!(value_of(&tenant, b"a"), None);
+    // Also by a read that does not count as a use.
+    assert_eq!(tenant.peek(b"a", |_| ()), None);
     assert_eq!(counted(), 1);
     // What is there again is found.
     set(&tenant, b"b", b"w").unwrap();
