@@ -52,14 +52,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
         ..Config::default()
     });
     let mut settings = Settings {
-        listeners: vec![Listener {
-            address: Address::Unix("/nowhere".into()),
-            mode: 0o700,
-            tenant: String::new(),
-            admin: false,
-            login: true,
-            tls: false,
-        }],
+        listeners: vec![Listener::new(Address::Unix("/nowhere".into()))],
         threads: 1,
         shutdown: true,
         log: false,

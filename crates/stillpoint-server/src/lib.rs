@@ -52,6 +52,8 @@ mod space;
 #[cfg(not(stillpoint_loom))]
 mod spaces;
 pub mod store;
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;
 #[cfg(not(stillpoint_loom))]
 mod users;
 #[cfg(not(stillpoint_loom))]

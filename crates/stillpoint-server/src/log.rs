@@ -43,6 +43,14 @@ struct Waiting {
     has_ended: bool,
 }
 
+/// Logs a line at any level: `note!(log, "text with {arguments}")`.
+macro_rules! note {
+    ($log:expr, $($line:tt)+) => {
+        $log.note(format_args!($($line)+))
+    };
+}
+pub(crate) use note;
+
 impl Log {
     /// Starts the thread that writes, if anything is to be logged.
     pub(crate) fn new(on: bool, level: u32) -> io::Result<Self> {

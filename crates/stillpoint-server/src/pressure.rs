@@ -1,6 +1,6 @@
 //! `memory-pressure`: evicts when the system is short of memory.
 
-use crate::shared::Shared;
+use crate::{log::note, shared::Shared};
 use std::{
     env, fs, io, mem,
     sync::Arc,
@@ -29,21 +29,22 @@ pub(crate) fn watch(setting: &str, shared: &Arc<Shared>) -> io::Result<Option<Ar
     let log = &shared.log;
     let started = find(setting).and_then(|watch| {
         let Some(watch) = watch else {
-            log.note(format_args!(
+            note!(
+                log,
                 "memory-pressure: {NOTHING} is named, so nothing is watched"
-            ));
+            );
             return Ok(None);
         };
         let file = watch.path().display().to_string();
         let started = start(watch, shared)?;
-        log.note(format_args!("memory-pressure: watches {file}"));
+        note!(log, "memory-pressure: watches {file}");
         Ok(Some(Arc::new(started)))
     });
     started.or_else(|error| {
         if setting != "auto" {
             return Err(io::Error::other(format!("memory-pressure: {error}")));
         }
-        log.note(format_args!("memory-pressure: goes on without it: {error}"));
+        note!(log, "memory-pressure: goes on without it: {error}");
         let nothing = start(PressureWatch::new(NOTHING), shared);
         Ok(nothing.ok().map(Arc::new))
     })
@@ -71,7 +72,7 @@ fn start(watch: PressureWatch, shared: &Arc<Shared>) -> Result<Pressure, Pressur
     let (mut lines, logs) = (Lines::default(), Arc::clone(shared));
     let after = move |reclaimed: &Reclaimed| {
         if let Some(line) = lines.pass(reclaimed.objects, Instant::now()) {
-            logs.log.note(format_args!("{line}"));
+            note!(logs.log, "{line}");
         }
     };
     watch.after_pass(after).start(shared.store.hierarchy())

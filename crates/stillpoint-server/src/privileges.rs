@@ -204,14 +204,6 @@ pub fn drop_privileges() -> io::Result<()> {
     Program::new(processor).put()
 }
 
-/// What an intruder would try: a socket, and unless that is all, a program. Returns whether any of it
-/// was possible.
-pub fn misbehave(only_socket: bool) -> bool {
-    let is_bound = std::net::UdpSocket::bind(("127.0.0.1", 0)).is_ok();
-    let starts = || std::process::Command::new("/bin/true").status().is_ok();
-    (!only_socket && starts()) || is_bound
-}
-
 // Detects new namespaces, and a socket that listened and connects by a call that sends.
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {

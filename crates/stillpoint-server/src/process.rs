@@ -2,7 +2,7 @@
 
 use crate::{
     config::Settings,
-    log,
+    log::{self, note},
     privileges::drop_privileges,
     server::{Server, Signals},
 };
@@ -36,9 +36,7 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
         && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
     {
         let path = path.display();
-        log.note(format_args!(
-            "-P {path}: {error}; goes on without that file"
-        ));
+        note!(log, "-P {path}: {error}; goes on without that file");
     }
     if drops {
         // All that listens is open, and all threads have started, which the filter is put over.
@@ -52,11 +50,12 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
             io::Error::new(error.kind(), format!("-o drop_privileges: {error}{hint}"))
         })?;
     }
-    log.note(format_args!(
+    note!(
+        log,
         "version {version}, {} MiB for items, {} threads",
         limit >> 20,
         server.shared.settings.threads
-    ));
+    );
     server.run(Some(signals));
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);

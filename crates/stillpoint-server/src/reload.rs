@@ -4,6 +4,7 @@
 use crate::{
     config::{Settings, Tenant},
     lock::lock,
+    log::note,
     server::{StopOnPanic, apply},
     shared::{Shared, ShownCertificate},
     users::User,
@@ -106,10 +107,10 @@ fn run(settings: Settings, shared: &Weak<Shared>, asked: &Receiver<()>, stage: &
         match files.and_then(|files| files.apply(&shared, &mut last)) {
             Ok(lines) => {
                 for line in lines {
-                    shared.log.note(format_args!("{line}"));
+                    note!(shared.log, "{line}");
                 }
             }
-            Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
+            Err(error) => note!(shared.log, "not reloaded: {error}"),
         }
     }
 }
@@ -293,140 +294,115 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::flags::Flags, server::Server};
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use crate::{config::flags::Flags, server::Server, tests::TestFile};
+    use std::fs;
 
-    /// Reads the files of a server again, at once.
-    fn again(server: &Server) -> Result<Vec<String>, String> {
-        let shared = &server.shared;
-        let mut last = Last::of(&shared.settings);
-        Files::read(&shared.settings, shared.store.limit(), false)?.apply(shared, &mut last)
+    /// The settings of a command line, without a log.
+    fn settings(line: &str) -> Settings {
+        let words = "stillcache -t 1".split(' ').chain(line.split_whitespace());
+        let flags = Flags::parse_from(words).unwrap();
+        let (settings, _) = flags.settings().unwrap();
+        Settings {
+            log: false,
+            ..settings
+        }
     }
 
-    #[test]
-    fn what_is_read_again_means_what_it_meant_at_the_start() {
-        let file = |name: &str, text: &str| {
-            let path =
-                std::env::temp_dir().join(format!("stillcache-{}-{name}", std::process::id()));
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            path
-        };
-        let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
-        let toml = file("reload.toml", text);
-        let passwords = file("reload.passwords", "u:p\n");
-        let socket = file("reload.sock", "");
-        fs::remove_file(&socket).unwrap();
-        let start = |limit: &str| {
-            let line = format!(
-                "stillcache {limit} -t 1 -s {} -Y {} --config {}",
-                socket.display(),
-                passwords.display(),
-                toml.display()
-            );
-            let flags = Flags::parse_from(line.split_whitespace()).unwrap();
-            let mut settings = flags.settings().unwrap().0;
-            settings.log = false;
-            Server::start(settings).unwrap()
-        };
-        let server = start("-m 16");
-        fs::write(&passwords, "u:p\nv:q\n").unwrap();
-        again(&server).unwrap();
-        assert_eq!(server.shared.store.limit(), 16 << 20);
-        assert_eq!(server.shared.directory().users.all().len(), 2);
-        // On an error nothing changes, not even the limit.
-        server.shared.store.set_limit(20 << 20);
-        fs::write(&passwords, "wrong\n").unwrap();
-        assert!(again(&server).unwrap_err().contains("line 1"));
-        assert_eq!(server.shared.store.limit(), 20 << 20);
-        assert_eq!(server.shared.directory().users.all().len(), 2);
-        fs::write(&passwords, "u:p\n").unwrap();
-        drop(server);
-        let server = start("");
-        assert_eq!(server.shared.store.limit(), 32 << 20);
-        fs::write(&toml, text.replace("32m", "24m")).unwrap();
-        again(&server).unwrap();
-        assert_eq!(server.shared.store.limit(), 24 << 20);
-        drop(server);
-        for path in [toml, passwords] {
-            fs::remove_file(path).unwrap();
+    /// A server whose files are read again at once.
+    struct Reloaded {
+        server: Server,
+        last: Last,
+    }
+
+    impl Reloaded {
+        fn start(line: &str) -> Self {
+            let server = Server::start(settings(line)).unwrap();
+            let last = Last::of(&server.shared.settings);
+            Self { server, last }
+        }
+
+        /// Reads the files again. Returns the lines of the log, without those about users.
+        fn again(&mut self) -> Result<Vec<String>, String> {
+            let shared = &self.server.shared;
+            let files = Files::read(&shared.settings, shared.store.limit(), self.last.sections)?;
+            let mut lines = files.apply(shared, &mut self.last)?;
+            lines.retain(|line| !line.starts_with("user"));
+            Ok(lines)
+        }
+
+        fn limit(&self) -> u64 {
+            self.server.shared.store.limit()
+        }
+
+        fn users(&self) -> usize {
+            self.server.shared.directory().users.all().len()
         }
     }
 
     #[test]
+    fn what_is_read_again_means_what_it_meant_at_the_start() {
+        let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
+        let toml = TestFile::new("reload.toml", text);
+        let passwords = TestFile::new("reload.passwords", "u:p\n");
+        let (file, users) = (toml.display(), passwords.display());
+        let line = format!("-p -1 -Y {users} --config {file}");
+        let mut server = Reloaded::start(&format!("-m 16 {line}"));
+        passwords.write("u:p\nv:q\n");
+        server.again().unwrap();
+        assert_eq!((server.limit(), server.users()), (16 << 20, 2));
+        // On an error nothing changes, not even the limit.
+        server.server.shared.store.set_limit(20 << 20);
+        passwords.write("wrong\n");
+        assert!(server.again().unwrap_err().contains("line 1"));
+        assert_eq!((server.limit(), server.users()), (20 << 20, 2));
+        passwords.write("u:p\n");
+        let mut server = Reloaded::start(&line);
+        assert_eq!(server.limit(), 32 << 20);
+        toml.write(&text.replace("32m", "24m"));
+        server.again().unwrap();
+        assert_eq!(server.limit(), 24 << 20);
+    }
+
+    #[test]
     fn the_log_says_what_has_changed() {
-        let file = |name: &str, text: &str| {
-            let name = format!("stillcache-{}-changes.{name}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            path
-        };
-        let passwords = file("passwords", "a:p\nb:p\nc:p\n");
+        let passwords = TestFile::new("changes.passwords", "a:p\nb:p\nc:p\n");
         let text = "memory-limit = \"32m\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
             [[user]]\nname = \"a\"\n[[user]]\nname = \"b\"\n\
             [[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
-        let toml = file("toml", text);
-        let line = format!(
-            "stillcache -t 1 -Y {} --config {}",
-            passwords.display(),
-            toml.display()
-        );
-        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
-        let mut settings = flags.settings().unwrap().0;
-        settings.log = false;
-        let server = Server::start(settings).unwrap();
-        let mut last = Last::of(&server.shared.settings);
+        let toml = TestFile::new("changes.toml", text);
+        let line = format!("-Y {} --config {}", passwords.display(), toml.display());
+        let mut server = Reloaded::start(&line);
+        let shared = Arc::clone(&server.server.shared);
+        let store = &shared.store;
         let mut again = |text: &str| {
-            fs::write(&toml, text).unwrap();
-            let shared = &server.shared;
-            let files = Files::read(&shared.settings, shared.store.limit(), last.sections);
-            let lines = files.unwrap().apply(shared, &mut last).unwrap();
-            // Users without a section are told of, too.
-            lines
-                .into_iter()
-                .filter(|line| !line.starts_with("user"))
-                .collect::<Vec<_>>()
+            toml.write(text);
+            server.again().unwrap()
         };
         assert_eq!(again(text), ["reloaded: nothing has changed"]);
-        let other = text
-            .replace("32m", "24m")
-            .replace("\"b\"", "\"c\"")
-            .replace("8m", "4m");
+        let other = text.replace("32m", "24m").replace("\"b\"", "\"c\"");
+        let other = other.replace("8m", "4m");
         let made = "memory limit 25165824 bytes, limits of tenant s, user c added, user b removed";
         assert_eq!(again(&other), [format!("reloaded: {made}")]);
         // A limit that the files do not give is undone.
-        let store = &server.shared.store;
         store.set_limit(20 << 20);
         let mut limits = store.tenant("s").unwrap().limits();
         limits.max = 3 << 20;
         store.tenant("s").unwrap().set_limits(limits);
-        let undone = "memory limit 20971520 bytes, limits of tenant s";
-        assert_eq!(
-            again(&other),
-            [
-                "reloaded: memory limit 25165824 bytes, limits of tenant s".to_owned(),
-                format!("the files replaced what an admin had set: {undone}")
-            ]
-        );
+        let made = "reloaded: memory limit 25165824 bytes, limits of tenant s";
+        let undone = "the files replaced what an admin had set: memory limit 20971520 bytes";
+        let both = format!("{undone}, limits of tenant s");
+        assert_eq!(again(&other), [made, &both]);
         // Also if an admin has set it while the files were read.
-        let files = Files::read(&server.shared.settings, store.limit(), true).unwrap();
+        let files = Files::read(&shared.settings, store.limit(), true).unwrap();
         store.set_limit(20 << 20);
         let mut last_files = Last::of(&files.settings);
-        assert_eq!(
-            files.apply(&server.shared, &mut last_files).unwrap().pop(),
-            Some("the files replaced what an admin had set: memory limit 20971520 bytes".into())
-        );
+        let lines = files.apply(&shared, &mut last_files).unwrap();
+        assert_eq!(lines.last().map(String::as_str), Some(undone));
         assert_eq!(store.limit(), 24 << 20);
         let more = format!("conn-limit = 7\nidle-timeout = 9\n{other}[[tenant]]\nname = \"t\"\n")
             .replace("127.0.0.1:0", "127.0.0.1:1");
-        assert_eq!(
-            again(&more),
-            [
-                "reloaded: tenant t created",
-                "takes effect after a restart: [[listen]], conn-limit, idle-timeout"
-            ]
-        );
+        let later = "takes effect after a restart: [[listen]], conn-limit, idle-timeout";
+        assert_eq!(again(&more), ["reloaded: tenant t created", later]);
         let gone = "reloaded: tenant t is no longer in the file, and stays";
         assert_eq!(again(&other), [gone]);
         let without = other.replace("memory-limit = \"24m\"\n", "");
@@ -434,99 +410,66 @@ mod tests {
         assert_eq!(again(&without), [gone]);
         assert_eq!(again(&without), ["reloaded: nothing has changed"]);
         assert_eq!(store.limit(), 24 << 20);
-        drop(server);
-        for path in [toml, passwords] {
-            fs::remove_file(path).unwrap();
-        }
     }
 
     /// Detects limits that were set and tenants that were created before a tenant could not be created,
     /// and files that count as applied.
     #[test]
     fn files_that_cannot_be_applied_change_nothing() {
-        let name = format!("stillcache-{}-refused.toml", std::process::id());
-        let path = std::env::temp_dir().join(name);
         let text = "[[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
-        fs::write(&path, text).unwrap();
-        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
-        let mut settings = flags.settings().unwrap().0;
-        settings.log = false;
-        let server = Server::start(settings).unwrap();
-        let shared = &server.shared;
+        let file = TestFile::new("refused.toml", text);
+        let mut server = Reloaded::start(&format!("-p -1 --config {}", file.display()));
+        let shared = Arc::clone(&server.server.shared);
         let more =
             text.replace("8m", "4m") + "[[tenant]]\nname = \"t\"\n[[tenant]]\nname = \"u\"\n";
-        fs::write(&path, more).unwrap();
-        let mut last = Last::of(&shared.settings);
-        let mut again = || {
-            let files = Files::read(&shared.settings, shared.store.limit(), last.sections);
-            files.unwrap().apply(shared, &mut last)
-        };
+        file.write(&more);
         shared.store.refuse_tenants_beyond(3);
-        assert!(again().unwrap_err().contains("tenant u"));
+        assert!(server.again().unwrap_err().contains("tenant u"));
         assert_eq!(shared.store.names(), ["".into(), "s".into()]);
         let limits = || shared.store.tenant("s").unwrap().limits();
         assert_eq!(limits().max, 8 << 20);
         shared.store.refuse_tenants_beyond(usize::MAX);
         let made = "reloaded: limits of tenant s, tenant t created, tenant u created";
-        assert_eq!(again().unwrap(), [made]);
+        assert_eq!(server.again().unwrap(), [made]);
         assert_eq!(shared.directory().spaces.len(), 4);
         assert_eq!(limits().max, 4 << 20);
-        drop(server);
-        fs::remove_file(&path).unwrap();
     }
 
     /// A name server may take seconds, and its answer would not be used.
     #[test]
     fn what_is_read_again_asks_for_no_name() {
-        let name = format!("stillcache-{}-names.toml", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, "").unwrap();
-        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
-        let mut settings = flags.settings().unwrap().0;
-        settings.log = false;
-        let server = Server::start(settings).unwrap();
+        let file = TestFile::new("names.toml", "");
+        let mut server = Reloaded::start(&format!("-p -1 --config {}", file.display()));
         let nowhere = "name.invalid";
-        let text = format!(
-            "memory-limit = \"24m\"\nmetrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n"
-        );
-        fs::write(&path, text).unwrap();
-        assert!(flags.settings().is_err());
-        again(&server).unwrap();
-        assert_eq!(server.shared.store.limit(), 24 << 20);
+        let text = format!("metrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n");
+        file.write(&format!("memory-limit = \"24m\"\n{text}"));
+        let flags = server.server.shared.settings.flags.clone();
+        assert!(flags.unwrap().settings().is_err());
+        server.again().unwrap();
+        assert_eq!(server.limit(), 24 << 20);
         // Errors that need no name server are reported.
+        let unknown = "[[listen]]\naddress = \"localhost\"\ntenant = \"none\"";
         for (text, says) in [
             ("metrics = \"localhost:metrics\"", "port"),
             ("[[listen]]\naddress = \"localhost:70000\"", "port"),
-            (
-                "[[listen]]\naddress = \"localhost\"\ntenant = \"none\"",
-                "no tenant",
-            ),
+            (unknown, "no tenant"),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
             ("[[listen]]", "either address or path"),
         ] {
-            fs::write(&path, format!("memory-limit = \"28m\"\n{text}\n")).unwrap();
-            let error = again(&server).unwrap_err();
+            file.write(&format!("memory-limit = \"28m\"\n{text}\n"));
+            let error = server.again().unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
-        assert_eq!(server.shared.store.limit(), 24 << 20);
-        drop(server);
-        fs::remove_file(&path).unwrap();
+        assert_eq!(server.limit(), 24 << 20);
     }
 
     /// A thread that waits for a pipe would keep the store, and the end of the server from coming.
     #[test]
     fn a_server_that_ends_waits_for_the_thread_but_not_for_a_pipe() {
-        let name = format!("stillcache-{}-reload-pipe", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, "").unwrap();
-        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
+        let file = TestFile::new("reload-pipe", "");
+        let line = format!("-p -1 --config {}", file.display());
         let start = || {
-            let mut settings = flags.settings().unwrap().0;
-            settings.log = false;
-            let server = Server::start(settings).unwrap();
+            let server = Server::start(settings(&line)).unwrap();
             let reloads = Reloads::start(&server.shared).unwrap();
             (server, reloads)
         };
@@ -537,31 +480,20 @@ mod tests {
         drop(idle);
 
         let (server, reloads) = start();
-        fs::remove_file(&path).unwrap();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
+        file.become_pipe();
         reloads.ask();
         while *lock(&reloads.stage) != Stage::Reading {
             thread::yield_now();
         }
-        let (shared, stage) = (
-            Arc::downgrade(&server.shared),
-            Arc::downgrade(&reloads.stage),
-        );
+        let stage = Arc::downgrade(&reloads.stage);
+        let shared = Arc::downgrade(&server.shared);
         drop(reloads);
         drop(server);
         assert!(shared.upgrade().is_none());
         // It ends once the pipe is written.
-        fs::write(&path, "").unwrap();
+        fs::write(&*file, "").unwrap();
         while stage.upgrade().is_some() {
             thread::yield_now();
         }
-        fs::remove_file(&path).unwrap();
     }
 }

@@ -4,7 +4,7 @@
 use crate::metrics::Endpoint;
 use crate::{
     config::Settings,
-    log::Log,
+    log::{Log, note},
     net::{
         listen::{Acceptor, Open, Told, notify},
         tls,
@@ -38,7 +38,7 @@ pub use crate::process::main;
 /// use stillpoint_server::{config::{Address, Listener, Settings}, server::Server};
 ///
 /// let path = std::env::temp_dir().join(format!("stillcache-doc-{}", std::process::id()));
-/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), login: true, admin: false, tls: false };
+/// let listener = Listener::new(Address::Unix(path.clone()));
 /// let server = Server::start(Settings { listeners: vec![listener], threads: 1, log: false, ..Settings::default() })?;
 /// let handle = server.handle();
 /// let thread = std::thread::spawn(move || server.run(None));
@@ -193,10 +193,10 @@ impl Server {
         }
         for open in &listeners {
             let text = open.description();
-            shared.log.note(format_args!("listens on {text}"));
+            note!(shared.log, "listens on {text}");
         }
         if let Some(line) = note_of_tls(&shared.settings, shared.buffer_limit()) {
-            shared.log.note(format_args!("{line}"));
+            note!(shared.log, "{line}");
         }
         #[cfg(not(feature = "metrics"))]
         if shared.settings.metrics.is_some() {
@@ -217,9 +217,7 @@ impl Server {
         #[cfg(feature = "metrics")]
         if let Some(endpoint) = &metrics {
             let address = endpoint.address();
-            shared
-                .log
-                .note(format_args!("metrics at http://{address}/metrics"));
+            note!(shared.log, "metrics at http://{address}/metrics");
         }
         let acceptor = Acceptor::new(Arc::clone(&shared), listeners, inboxes.clone(), &waker)
             .map_err(|error| abandon(&shared, &inboxes, error))?;
@@ -263,9 +261,7 @@ impl Server {
             Reloads::start(&self.shared)
         });
         let reloads = reloads.transpose().unwrap_or_else(|error| {
-            self.shared
-                .log
-                .note(format_args!("signals: {error}; the server stops"));
+            note!(self.shared.log, "signals: {error}; the server stops");
             self.shared.stop();
             None
         });
@@ -284,9 +280,7 @@ impl Server {
                     }
                 }
                 Some(signal) => {
-                    self.shared
-                        .log
-                        .note(format_args!("stops on signal {signal}"));
+                    note!(self.shared.log, "stops on signal {signal}");
                     break;
                 }
                 None => {}
@@ -510,14 +504,7 @@ mod tests {
             admin: false,
         };
         let settings = Settings {
-            listeners: vec![Listener {
-                address: Address::Unix(path.clone()),
-                mode: 0o700,
-                tenant: String::new(),
-                admin: false,
-                login: true,
-                tls: false,
-            }],
+            listeners: vec![Listener::new(Address::Unix(path.clone()))],
             threads: 1,
             users: Some(vec![user]),
             log: false,

@@ -18,23 +18,25 @@ use std::{
 };
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($name:ident $stat:literal,)*) => {
         /// What a thread counts, for each tenant.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[allow(missing_docs)]
-        pub(crate) enum Count { $($(#[$doc])* $name),* }
+        pub(crate) enum Count { $($name),* }
 
         impl Count {
-            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+            /// All counts, with their names in `stats`.
+            pub(crate) const ALL: &[(Self, &str)] = &[$((Self::$name, $stat)),*];
         }
     };
 }
 
 counters! {
-    Get, Set, Flush, Touch, Meta,
-    GetHit, GetMiss, DeleteMiss, DeleteHit, IncrMiss, IncrHit, DecrMiss, DecrHit,
-    CasMiss, CasHit, CasBadValue, TouchHit, TouchMiss,
-    TooLarge, NoMemory,
+    Get "cmd_get", Set "cmd_set", Flush "cmd_flush", Touch "cmd_touch", Meta "cmd_meta",
+    GetHit "get_hits", GetMiss "get_misses", DeleteMiss "delete_misses", DeleteHit "delete_hits",
+    IncrMiss "incr_misses", IncrHit "incr_hits", DecrMiss "decr_misses", DecrHit "decr_hits",
+    CasMiss "cas_misses", CasHit "cas_hits", CasBadValue "cas_badval",
+    TouchHit "touch_hits", TouchMiss "touch_misses",
+    TooLarge "store_too_large", NoMemory "store_no_memory",
 }
 
 const COUNTS: usize = Count::ALL.len();
@@ -106,7 +108,7 @@ impl Space {
 
     pub(crate) fn reset(&self) {
         let mut baseline = lock(&self.baseline);
-        for &count in Count::ALL {
+        for &(count, _) in Count::ALL {
             baseline[count as usize] = self.absolute(count);
         }
         drop(baseline);

@@ -4,6 +4,7 @@
 //! admin.
 #![cfg(target_os = "linux")]
 
+#[macro_use]
 mod common;
 use common::{Running, start, until};
 use std::collections::BTreeSet;
@@ -40,15 +41,11 @@ fn the_search_for_expired_items_is_switched_by_admins() {
     server.handle.store().maintain();
     assert_eq!(admin.stat("", "curr_items"), "6");
     assert_eq!(admin.stat("settings", "lru_crawler"), "no");
-    admin.ask(
-        "lru_crawler crawl all\r\n",
-        "CLIENT_ERROR lru crawler disabled\r\n",
-    );
-    admin.ask("lru_crawler enable\r\n", "OK\r\n");
-    admin.ask(
-        "lru_crawler crawl 2\r\nlru_crawler crawl 1\r\n",
-        "BADCLASS invalid class id\r\nOK\r\n",
-    );
+    asks! { admin:
+        "lru_crawler crawl all" => "CLIENT_ERROR lru crawler disabled";
+        "lru_crawler enable" => "OK";
+        "lru_crawler crawl 2\r\nlru_crawler crawl 1" => "BADCLASS invalid class id\r\nOK";
+    }
     until(|| admin.stat("", "lru_crawler_running") == "0");
     assert_eq!(admin.stat("", "curr_items"), "3");
     assert_eq!(admin.stat("", "crawler_reclaimed"), "3");
@@ -82,9 +79,8 @@ fn with_pressure(file: &std::path::Path) -> Settings {
 /// Detects a server that is told and evicts nothing, or everything.
 #[test]
 fn a_server_evicts_a_part_when_the_system_is_short_of_memory() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
     let path = common::socket_path("pressure");
-    mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    common::make_fifo(&path);
     let server = start(with_pressure(&path));
     let mut client = server.client();
     for key in 0..16 {

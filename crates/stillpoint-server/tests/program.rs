@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::until;
+use common::{Client, make_fifo, socket_path, until, write_private};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    os::unix::process::ExitStatusExt,
+    os::unix::net::UnixStream,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -19,6 +21,8 @@ use std::{
 /// `stillcache`, which ends when it is dropped.
 struct Program {
     child: Child,
+    /// Where it listens beside its port.
+    path: PathBuf,
     log: Arc<Mutex<String>>,
 }
 
@@ -32,8 +36,10 @@ impl Program {
 
     /// The same by `command`, whether it comes to listen or not.
     fn start_by(mut command: Command, arguments: &[&str]) -> Self {
+        let path = socket_path("program");
         let mut child = command
-            .args(["-p", "-1", "-v", "-t", "2"])
+            .args(["-p", "-1", "-v", "-t", "2", "-s"])
+            .arg(&path)
             .args(arguments)
             .stderr(Stdio::piped())
             .spawn()
@@ -49,7 +55,11 @@ impl Program {
                 written.lock().unwrap().push_str(&line);
             }
         });
-        Self { child, log }
+        Self { child, path, log }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.path)
     }
 
     fn says(&self, text: &str) -> bool {
@@ -74,10 +84,11 @@ impl Program {
         kill_process(id, signal).unwrap();
     }
 
-    fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id()))
-            .unwrap()
-            .count()
+    /// What its descriptors are.
+    fn descriptors(&self) -> Vec<PathBuf> {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let links = open.flatten().map(|entry| fs::read_link(entry.path()));
+        links.flatten().collect()
     }
 
     /// What it has of the machine's memory, in bytes.
@@ -105,7 +116,7 @@ impl Drop for Program {
 #[cfg(feature = "tls")]
 mod tls {
     use super::*;
-    use common::tls::{Authority, ask, connect, write};
+    use common::tls::{Authority, ask, connect};
     use std::time::Duration;
 
     fn start(authority: &Authority) -> Program {
@@ -130,7 +141,7 @@ mod tls {
             (client, shown)
         };
         let (mut early, old) = new();
-        let before = program.descriptors();
+        let before = program.descriptors().len();
         authority.renew();
         assert_eq!(new().1, old);
         program.signal(Signal::HUP);
@@ -140,7 +151,7 @@ mod tls {
         program.signal(Signal::HUP);
         until(|| program.says("stillcache: reloaded: nothing has changed\n"));
         // A key of another certificate.
-        write(&authority.files.key, &authority.issue("localhost").1);
+        write_private(&authority.files.key, &authority.issue("localhost").1);
         program.signal(Signal::HUP);
         until(|| program.says("not reloaded: TLS: "));
         assert!(program.says("the key is not that of"));
@@ -153,7 +164,7 @@ mod tls {
         }
         assert_ne!(new().1, renewed);
         ask(&mut early, b"mn\r\n", b"MN\r\n");
-        until(|| program.descriptors() == before);
+        until(|| program.descriptors().len() == before);
         program.end();
     }
 
@@ -163,7 +174,7 @@ mod tls {
         let stranger = Authority::new();
         let program = start(&authority);
         let address = program.address();
-        let before = program.descriptors();
+        let before = program.descriptors().len();
         for _ in 0..50 {
             // It speaks no TLS.
             let mut plain = TcpStream::connect(address).unwrap();
@@ -178,7 +189,7 @@ mod tls {
         }
         until(|| program.count("closed: error: TLS: ") == 100);
         assert!(program.says("TLS: received fatal alert"));
-        until(|| program.descriptors() == before);
+        until(|| program.descriptors().len() == before);
         program.end();
     }
 }
@@ -188,12 +199,12 @@ mod tls {
 fn it_serves_and_ends() {
     let program = Program::start(&["-P", "/nonexistent/stillcache.pid"]);
     until(|| program.says("-P /nonexistent/stillcache.pid: "));
-    let before = program.descriptors();
+    let before = program.descriptors().len();
     let client = std::net::TcpStream::connect(program.address()).unwrap();
     until(|| program.says("new client tcp:"));
     drop(client);
     until(|| program.says("closed: normal\n"));
-    until(|| program.descriptors() == before);
+    until(|| program.descriptors().len() == before);
     program.end();
 }
 
@@ -201,9 +212,8 @@ fn it_serves_and_ends() {
 /// control group is read-only.
 #[test]
 fn without_a_file_of_memory_pressure_it_goes_on() {
-    let fifo = common::socket_path("pressure");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let fifo = socket_path("pressure");
+    make_fifo(&fifo);
     // Returns the line about it, and what the metrics say of the watch.
     let with = |named: &str, payload: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stillcache"));
@@ -261,9 +271,7 @@ fn without_a_file_of_memory_pressure_it_goes_on() {
 /// Whoever has its standard error does not read it.
 #[test]
 fn a_log_that_is_not_read_keeps_no_client() {
-    use std::{io::Read, os::unix::net::UnixStream, time::Duration};
-    const ASKED: usize = 40_000;
-    let path = common::socket_path("unread");
+    let path = socket_path("unread");
     let child = Command::new(env!("CARGO_BIN_EXE_stillcache"))
         .args(["-s", path.to_str().unwrap(), "-vv", "-t", "1"])
         .stderr(Stdio::piped())
@@ -271,19 +279,14 @@ fn a_log_that_is_not_read_keeps_no_client() {
         .unwrap();
     let mut program = Program {
         child,
+        path,
         log: Arc::default(),
     };
-    until(|| UnixStream::connect(&path).is_ok());
-    let mut client = UnixStream::connect(&path).unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
+    until(|| UnixStream::connect(&program.path).is_ok());
+    let mut client = program.client();
     // A line of log each, of which a pipe takes some thousand.
-    let mut answers = vec![0; 4 * 100];
-    for _ in 0..ASKED / 100 {
-        client.write_all(&b"mn\r\n".repeat(100)).unwrap();
-        client.read_exact(&mut answers).unwrap();
-        assert_eq!(answers, b"MN\r\n".repeat(100));
+    for _ in 0..400 {
+        client.ask(b"mn\r\n".repeat(100), b"MN\r\n".repeat(100));
     }
     program.signal(Signal::TERM);
     assert!(program.child.wait().unwrap().success());
@@ -303,20 +306,14 @@ impl Drop for StopAtEnd<'_> {
 fn a_lower_limit_gives_memory_back() {
     const MIB: u64 = 1 << 20;
     let program = Program::start(&["-m", "192", "-o", "admin"]);
-    let address = program.address();
-    let connect = || BufReader::new(TcpStream::connect(address).unwrap());
-    fn ask(client: &mut BufReader<TcpStream>, command: &str) -> String {
-        client.get_mut().write_all(command.as_bytes()).unwrap();
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        line
-    }
     let value = "x".repeat(10_000);
-    let set = |client: &mut _, key: u32| {
-        let line = ask(client, &format!("set key{key} 0 0 10000\r\n{value}\r\n"));
-        assert_eq!(line, "STORED\r\n");
+    let set = |client: &mut Client, key: u32| {
+        client.ask(
+            format!("set key{key} 0 0 10000\r\n{value}\r\n"),
+            "STORED\r\n",
+        );
     };
-    let mut client = connect();
+    let mut client = program.client();
     let empty = program.resident();
     for key in 0..24_000 {
         set(&mut client, key);
@@ -327,7 +324,7 @@ fn a_lower_limit_gives_memory_back() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut client = connect();
+            let mut client = program.client();
             for key in 0.. {
                 set(&mut client, key % 40_000);
                 if stop.load(Ordering::Relaxed) {
@@ -336,50 +333,35 @@ fn a_lower_limit_gives_memory_back() {
             }
         });
         let _stop = StopAtEnd(&stop);
-        assert_eq!(ask(&mut client, "cache_memlimit 96\r\n"), "OK\r\n");
+        client.ask("cache_memlimit 96\r\n", "OK\r\n");
         let least = (full - empty) * 55 / 100;
         until(|| program.resident() - empty <= least);
     });
+    // To the end, so that no segment is being evicted when the counts start again.
+    let goal = 96 * MIB / 64 * 63;
+    until(|| client.stat("", "segment_bytes").parse::<u64>().unwrap() <= goal);
     // More fits again at once.
-    assert_eq!(ask(&mut client, "cache_memlimit 192\r\n"), "OK\r\n");
-    assert_eq!(ask(&mut client, "stats reset\r\n"), "RESET\r\n");
+    client.ask("cache_memlimit 192\r\n", "OK\r\n");
+    client.ask("stats reset\r\n", "RESET\r\n");
     for key in 100_000..105_000 {
         set(&mut client, key);
     }
-    client.get_mut().write_all(b"stats\r\nquit\r\n").unwrap();
-    let stats: Vec<_> = client.lines().map(Result::unwrap).collect();
-    assert!(stats.contains(&"STAT evictions 0".to_owned()), "{stats:?}");
+    assert_eq!(client.stat("", "evictions"), "0");
     program.end();
 }
 
 /// Reading the files again may take long: here, one is a pipe without a writer.
 #[test]
 fn clients_come_in_while_files_are_read_again() {
-    use std::os::unix::fs::PermissionsExt;
-    let passwords = common::socket_path("pipe.passwords");
-    fs::write(&passwords, "u:p\n").unwrap();
-    fs::set_permissions(&passwords, fs::Permissions::from_mode(0o600)).unwrap();
+    let passwords = socket_path("pipe.passwords");
+    write_private(&passwords, "u:p\n");
     let program = Program::start(&["-Y", passwords.to_str().unwrap()]);
     fs::remove_file(&passwords).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &passwords,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o600),
-        0,
-    )
-    .unwrap();
+    make_fifo(&passwords);
     program.signal(Signal::HUP);
     for _ in 0..3 {
-        let stream = TcpStream::connect(program.address()).unwrap();
-        stream
-            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
-            .unwrap();
-        let mut client = BufReader::new(stream);
-        client.get_mut().write_all(b"mn\r\n").unwrap();
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        assert_eq!(line, "CLIENT_ERROR unauthenticated\r\n");
+        let mut client = program.client();
+        client.ask("mn\r\n", "CLIENT_ERROR unauthenticated\r\n");
         program.signal(Signal::HUP);
     }
     // Once it is written, they are read.
@@ -392,15 +374,8 @@ fn clients_come_in_while_files_are_read_again() {
 /// A user without a `[[user]]` section would have the default tenant's keys.
 #[test]
 fn users_who_are_removed_or_have_another_password_leave() {
-    use std::os::unix::fs::PermissionsExt;
-    let (config, passwords) = (
-        common::socket_path("users.toml"),
-        common::socket_path("users.passwords"),
-    );
-    let give = |text: &str| {
-        fs::write(&passwords, text).unwrap();
-        fs::set_permissions(&passwords, fs::Permissions::from_mode(0o600)).unwrap();
-    };
+    let (config, passwords) = (socket_path("users.toml"), socket_path("users.passwords"));
+    let give = |text: &str| write_private(&passwords, text);
     let auth = format!("auth-file = {passwords:?}\n");
     let file = format!(
         "{auth}[[tenant]]\nname = \"guests\"\n[[tenant]]\nname = \"sessions\"\nprefix = [\"session:\"]\n"
@@ -419,63 +394,44 @@ fn users_who_are_removed_or_have_another_password_leave() {
         reloads += 1;
         until(|| program.count("stillcache: reloaded") == reloads);
     };
-    type Client = BufReader<TcpStream>;
-    fn line(client: &mut Client) -> String {
-        let mut line = String::new();
-        client.read_line(&mut line).unwrap();
-        line
-    }
-    fn ask(client: &mut Client, command: &str) -> String {
-        client.get_mut().write_all(command.as_bytes()).unwrap();
-        line(client)
-    }
-    let login = |token: &str| {
-        let stream = TcpStream::connect(program.address()).unwrap();
-        stream
-            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
-            .unwrap();
-        let mut client = BufReader::new(stream);
-        let answer = ask(
-            &mut client,
-            &format!("set auth 0 0 {}\r\n{token}\r\n", token.len()),
-        );
+    let try_login = |token: &str| {
+        let mut client = program.client();
+        client.send(format!("set auth 0 0 {}\r\n{token}\r\n", token.len()));
+        let answer = client.line();
         (client, answer)
     };
-    const REFUSED: &str = "CLIENT_ERROR authentication failure\r\n";
-    let (mut first, answer) = login("main main's");
-    assert_eq!(answer, "STORED\r\n");
-    assert_eq!(
-        ask(&mut first, "set session:1 0 0 6\r\nsecret\r\n"),
-        "STORED\r\n"
-    );
-    let (mut second, answer) = login("guest guest's");
-    assert_eq!(answer, "STORED\r\n");
-    assert_eq!(ask(&mut second, "get session:1\r\n"), "END\r\n");
+    let login = |token: &str| {
+        let (client, answer) = try_login(token);
+        assert_eq!(answer, "STORED", "{token}");
+        client
+    };
+    let is_refused = |token: &str| try_login(token).1 == "CLIENT_ERROR authentication failure";
+    let mut first = login("main main's");
+    first.ask("set session:1 0 0 6\r\nsecret\r\n", "STORED\r\n");
+    let mut second = login("guest guest's");
+    second.ask("get session:1\r\n", "END\r\n");
     // Its connection ends, though it asks for nothing.
     reload(&format!("{file}{main}"));
-    assert_eq!(line(&mut second), "");
-    assert_eq!(login("guest guest's").1, REFUSED);
+    second.ends();
+    assert!(is_refused("guest guest's"));
     assert!(program.says("user guest has a password but no [[user]] section"));
-    assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
+    first.ask("mn\r\n", "MN\r\n");
     // The password of another user is of no concern to it, its own is.
     give("main:main's\nguest:new\n");
     reload(&format!("{file}{main}{guest}"));
-    assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
-    let (mut second, answer) = login("guest new");
-    assert_eq!(answer, "STORED\r\n");
+    first.ask("mn\r\n", "MN\r\n");
+    let mut second = login("guest new");
     give("main:new\nguest:new\n");
     reload(&format!("{file}{main}{guest}"));
-    assert_eq!(line(&mut first), "");
-    assert_eq!(ask(&mut second, "mn\r\n"), "MN\r\n");
+    first.ends();
+    second.ask("mn\r\n", "MN\r\n");
     // Without a section of theirs, or any at all, there is no user, and not two of the default tenant.
     for rest in [&file, &auth] {
         reload(&format!("{file}{main}{guest}"));
-        let (mut third, answer) = login("guest new");
-        assert_eq!(answer, "STORED\r\n");
+        let mut third = login("guest new");
         reload(rest);
-        assert_eq!(login("guest new").1, REFUSED);
-        assert_eq!(login("main new").1, REFUSED);
-        assert_eq!(line(&mut third), "");
+        assert!(is_refused("guest new") && is_refused("main new"));
+        third.ends();
     }
     program.end();
     for path in [config, passwords] {
@@ -557,41 +513,54 @@ fn privileges_are_dropped_under_the_units_filter() {
     until(|| program.says("allow `seccomp`"));
 }
 
-/// With that option it serves, reloads and ends, and no client can make it do anything else.
+/// With that option it serves, reloads and ends, and each of its threads has the filter.
 #[test]
-fn without_privileges_it_serves_and_starts_no_program() {
-    let path = common::socket_path("dropped.toml");
+fn without_privileges_it_serves() {
+    let path = socket_path("dropped.toml");
     fs::write(&path, "[[tenant]]\nname = \"first\"\n").unwrap();
-    let config = path.to_str().unwrap();
-    let ask = |program: &Program, lines: &str| {
-        let mut client = BufReader::new(TcpStream::connect(program.address()).unwrap());
-        client.get_mut().write_all(lines.as_bytes()).unwrap();
-        let answers = client.lines().map_while(Result::ok);
-        answers.collect::<Vec<_>>().join("\n")
+    let arguments = ["-o", "admin", "--config", path.to_str().unwrap()];
+    let filters = |program: &Program| {
+        let threads = fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap();
+        let number = |thread: fs::DirEntry| {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            let (_, rest) = status.split_once("\nSeccomp_filters:\t")?;
+            rest.lines().next()?.parse::<u32>().ok()
+        };
+        let numbers = threads.flatten().filter_map(number);
+        numbers.collect::<BTreeSet<_>>()
     };
-    let arguments = ["-o", "admin,debug", "--config", config];
-    // Without the option, it is possible, and an answer.
+    // What this process has been started with, if anything.
     let other = Program::start(&arguments);
-    let all = "misbehave\r\nmisbehave socket\r\nquit\r\n";
-    assert_eq!(ask(&other, all), "ERROR\nERROR");
+    let before = filters(&other);
     other.end();
-    let start = || {
-        let program = Program::start(&[&arguments[..], &["-o", "drop_privileges"]].concat());
-        let stored = "set k 0 0 1\r\nv\r\nget k\r\nquit\r\n";
-        assert_eq!(ask(&program, stored), "STORED\nVALUE k 0 1\nv\nEND");
-        program
-    };
-    let program = start();
+    let program = Program::start(&[&arguments[..], &["-o", "drop_privileges"]].concat());
+    assert_eq!(
+        filters(&program),
+        before.iter().map(|number| number + 1).collect()
+    );
+    let mut client = program.client();
+    client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
     // What needs files, threads and a new tenant goes on.
     fs::write(&path, "[[tenant]]\nname = \"second\"\n").unwrap();
     program.signal(Signal::HUP);
     until(|| program.count("stillcache: reloaded") == 1);
-    assert!(ask(&program, "tenant list\r\nquit\r\n").contains("TENANT second "));
+    let tenants = client.lines("tenant list");
+    assert!(tenants[2].starts_with("TENANT second "), "{tenants:?}");
     program.end();
-    let mut program = start();
-    assert_eq!(ask(&program, "misbehave socket\r\nquit\r\n"), "OK");
-    assert_eq!(ask(&program, "misbehave\r\nquit\r\n"), "");
-    let ended = program.child.wait().unwrap();
-    assert_eq!(ended.signal(), Some(libc::SIGSYS));
     fs::remove_file(&path).unwrap();
+}
+
+/// For `stillpoint-top`.
+#[test]
+fn it_publishes_statistics_unless_it_is_told_not_to() {
+    let path = socket_path("statistics.toml");
+    for (text, pages) in [("", 1), ("statistics = true", 1), ("statistics = false", 0)] {
+        fs::write(&path, text).unwrap();
+        let program = Program::start(&["--config", path.to_str().unwrap()]);
+        let is_page = |to: &&PathBuf| to.to_string_lossy().starts_with("/memfd:stillpoint-stats");
+        let descriptors = program.descriptors();
+        assert_eq!(descriptors.iter().filter(is_page).count(), pages, "{text}");
+    }
+    fs::remove_file(path).unwrap();
 }

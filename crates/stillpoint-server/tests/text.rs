@@ -1,5 +1,6 @@
 //! The text protocol, over a socket.
 
+#[macro_use]
 mod common;
 use common::start;
 use stillpoint_server::config::Settings;
@@ -8,34 +9,24 @@ use stillpoint_server::config::Settings;
 fn storage_and_retrieval() {
     let server = start(Settings::default());
     let mut client = server.client();
-    client.ask("get none\r\n", "END\r\n");
-    client.ask("set k 7 0 5\r\nvalue\r\n", "STORED\r\n");
-    client.ask(
-        "get k none k\r\n",
-        "VALUE k 7 5\r\nvalue\r\nVALUE k 7 5\r\nvalue\r\nEND\r\n",
-    );
-    client.ask("add k 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
-    client.ask("replace k 1 0 1\r\nx\r\n", "STORED\r\n");
-    client.ask("append k 9 0 1\r\ny\r\n", "STORED\r\n");
-    client.ask("prepend k 9 0 1\r\nw\r\n", "STORED\r\n");
-    client.ask("get k\r\n", "VALUE k 1 3\r\nwxy\r\nEND\r\n");
-    client.ask("append none 0 0 1\r\ny\r\n", "NOT_STORED\r\n");
-    client.ask(
-        "touch k 100\r\ntouch none 1\r\n",
-        "TOUCHED\r\nNOT_FOUND\r\n",
-    );
-    client.ask("gat 0 k none\r\n", "VALUE k 1 3\r\nwxy\r\nEND\r\n");
-    client.ask(
-        "gat soon k\r\n",
-        "CLIENT_ERROR invalid exptime argument\r\n",
-    );
-    client.ask("delete k\r\ndelete k\r\n", "DELETED\r\nNOT_FOUND\r\n");
-    client.ask("set k 0 -1 1\r\nx\r\nget k\r\n", "STORED\r\nEND\r\n");
-    client.ask(
-        "set a 0 0 1\r\nx\r\nflush_all\r\nget a\r\n",
-        "STORED\r\nOK\r\nEND\r\n",
-    );
-    client.ask("get\r\nget \r\ngets\r\n", "ERROR\r\nERROR\r\nERROR\r\n");
+    asks! { client:
+        "get none" => "END";
+        "set k 7 0 5\r\nvalue" => "STORED";
+        "get k none k" => "VALUE k 7 5\r\nvalue\r\nVALUE k 7 5\r\nvalue\r\nEND";
+        "add k 0 0 1\r\nx" => "NOT_STORED";
+        "replace k 1 0 1\r\nx" => "STORED";
+        "append k 9 0 1\r\ny" => "STORED";
+        "prepend k 9 0 1\r\nw" => "STORED";
+        "get k" => "VALUE k 1 3\r\nwxy\r\nEND";
+        "append none 0 0 1\r\ny" => "NOT_STORED";
+        "touch k 100\r\ntouch none 1" => "TOUCHED\r\nNOT_FOUND";
+        "gat 0 k none" => "VALUE k 1 3\r\nwxy\r\nEND";
+        "gat soon k" => "CLIENT_ERROR invalid exptime argument";
+        "delete k\r\ndelete k" => "DELETED\r\nNOT_FOUND";
+        "set k 0 -1 1\r\nx\r\nget k" => "STORED\r\nEND";
+        "set a 0 0 1\r\nx\r\nflush_all\r\nget a" => "STORED\r\nOK\r\nEND";
+        "get\r\nget \r\ngets" => "ERROR\r\nERROR\r\nERROR";
+    }
 }
 
 #[test]
@@ -50,18 +41,11 @@ fn cas_and_numbers() {
     client.ask(format!("cas k 0 0 1 {}\r\ny\r\n", cas + 99), "EXISTS\r\n");
     client.ask(format!("cas k 0 0 1 {cas}\r\ny\r\n"), "STORED\r\n");
     client.ask(format!("cas k 0 0 1 {cas}\r\nz\r\n"), "EXISTS\r\n");
-    client.ask(
-        "incr k 1\r\n",
-        "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
-    );
-    client.ask(
-        "set n 0 0 2\r\n10\r\nincr n 5\r\ndecr n 20\r\nincr m 1\r\n",
-        "STORED\r\n15\r\n0\r\nNOT_FOUND\r\n",
-    );
-    client.ask(
-        "incr n 18446744073709551615\r\nincr n 1\r\n",
-        "18446744073709551615\r\n0\r\n",
-    );
+    asks! { client:
+        "incr k 1" => "CLIENT_ERROR cannot increment or decrement non-numeric value";
+        "set n 0 0 2\r\n10\r\nincr n 5\r\ndecr n 20\r\nincr m 1" => "STORED\r\n15\r\n0\r\nNOT_FOUND";
+        "incr n 18446744073709551615\r\nincr n 1" => "18446744073709551615\r\n0";
+    }
 }
 
 #[test]
@@ -187,25 +171,17 @@ fn hostile_bytes_end_in_errors_and_the_server_lives() {
 fn operators() {
     let server = start(Settings::default());
     let (mut client, mut admin) = (server.client(), server.admin());
-    client.ask("verbosity 1\r\n", "OK\r\n");
-    client.ask("shutdown\r\n", "ERROR: shutdown not enabled\r\n");
-    client.ask(
-        "cache_memlimit 100\r\n",
-        "CLIENT_ERROR only an admin may do that\r\n",
-    );
-    client.ask(
-        "tenant list\r\n",
-        "CLIENT_ERROR only an admin may do that\r\n",
-    );
-    admin.ask(
-        "cache_memlimit 7\r\n",
-        "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-    );
-    admin.ask(
-        "cache_memlimit 18446744073709551615\r\n",
-        "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-    );
-    admin.ask("cache_memlimit 100\r\n", "OK\r\n");
+    asks! { client:
+        "verbosity 1" => "OK";
+        "shutdown" => "ERROR: shutdown not enabled";
+        "cache_memlimit 100" => "CLIENT_ERROR only an admin may do that";
+        "tenant list" => "CLIENT_ERROR only an admin may do that";
+    }
+    asks! { admin:
+        "cache_memlimit 7" => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m";
+        "cache_memlimit 18446744073709551615" => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m";
+        "cache_memlimit 100" => "OK";
+    }
     assert_eq!(client.stat("settings", "maxbytes"), (100 << 20).to_string());
     for i in 0..1000 {
         client.ask(format!("set key{i} 0 0 1\r\nx\r\n"), "STORED\r\n");
@@ -324,28 +300,20 @@ fn statistics_by_prefix() {
     );
     client.ask("set a:1 0 0 1\r\nx\r\n", "STORED\r\n");
     admin.ask("stats detail on\r\n", "OK\r\n");
-    client.ask(
-        "set a:1 0 0 1\r\nx\r\nget a:1 a:2 plain\r\ndelete a:3\r\n",
-        "STORED\r\nVALUE a:1 0 1\r\nx\r\nEND\r\nNOT_FOUND\r\n",
-    );
-    client.ask(
-        "stats detail dump\r\n",
-        "PREFIX <null> get 1 hit 0 set 0 del 0\r\nPREFIX a get 2 hit 1 set 1 del 1\r\nEND\r\n",
-    );
+    asks! { client:
+        "set a:1 0 0 1\r\nx\r\nget a:1 a:2 plain\r\ndelete a:3" => "STORED\r\nVALUE a:1 0 1\r\nx\r\nEND\r\nNOT_FOUND";
+        "stats detail dump" => "PREFIX <null> get 1 hit 0 set 0 del 0\r\nPREFIX a get 2 hit 1 set 1 del 1\r\nEND";
+    }
 }
 
 #[test]
 fn a_time_that_is_over_is_for_those_that_ask_next() {
     let server = start(Settings::default());
     let mut client = server.client();
-    client.ask(
-        "set k 0 0 1\r\nx\r\ngat -1 k\r\nget k\r\n",
-        "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\nEND\r\n",
-    );
-    client.ask(
-        "set k 0 100 1\r\nx\r\nmg k T900 t\r\nmg k t T100\r\nmg k v T-1\r\nmg k v\r\n",
-        "STORED\r\nHD t900\r\nHD t900\r\nVA 1\r\nx\r\nEN\r\n",
-    );
+    asks! { client:
+        "set k 0 0 1\r\nx\r\ngat -1 k\r\nget k" => "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\nEND";
+        "set k 0 100 1\r\nx\r\nmg k T900 t\r\nmg k t T100\r\nmg k v T-1\r\nmg k v" => "STORED\r\nHD t900\r\nHD t900\r\nVA 1\r\nx\r\nEN";
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use common::{
     Client, Running, socket_path,
-    tls::{Authority, Encrypted, ask, connect, start, write},
-    until,
+    tls::{Authority, Encrypted, ask, connect, start},
+    until, write_private,
 };
 use std::{
     fs,
@@ -86,7 +86,7 @@ fn a_new_certificate_is_for_those_that_come_then() {
     assert_ne!(shown(&mut connect(address, authority.client(false))), old);
     // A key that does not belong to it, and one that all may read, change nothing.
     let (_, other) = authority.issue("localhost");
-    write(&authority.files.key, &other);
+    write_private(&authority.files.key, &other);
     running.admin().ask("refresh_certs\r\n", "SERVER_ERROR");
     fs::set_permissions(&authority.files.key, fs::Permissions::from_mode(0o604)).unwrap();
     running.admin().ask("refresh_certs\r\n", "SERVER_ERROR");
@@ -231,7 +231,7 @@ fn what_is_wrong_with_the_files_is_said() {
         fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
     };
     wrong(
-        &|a| write(&a.files.chain, "none\n"),
+        &|a| write_private(&a.files.chain, "none\n"),
         "there is no certificate in it",
     );
     wrong(
@@ -240,18 +240,21 @@ fn what_is_wrong_with_the_files_is_said() {
     );
     wrong(&|a| a.files.chain = std::env::temp_dir(), "Is a directory");
     wrong(
-        &|a| write(&a.files.chain, &"x".repeat((1 << 20) + 1)),
+        &|a| write_private(&a.files.chain, &"x".repeat((1 << 20) + 1)),
         "larger than 1 MiB",
     );
     wrong(
-        &|a| write(&a.files.key, "none\n"),
+        &|a| write_private(&a.files.key, "none\n"),
         "there is no private key in it",
     );
     let locked =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
-    wrong(&|a| write(&a.files.key, locked), "behind a password");
     wrong(
-        &|a| write(&a.files.key, &a.issue("localhost").1),
+        &|a| write_private(&a.files.key, locked),
+        "behind a password",
+    );
+    wrong(
+        &|a| write_private(&a.files.key, &a.issue("localhost").1),
         "the key is not that of",
     );
     for open in [0o604, 0o602, 0o601] {
@@ -268,7 +271,7 @@ fn what_is_wrong_with_the_files_is_said() {
     wrong(
         &|a| {
             asks(a);
-            write(a.files.authority.as_ref().unwrap(), "none\n");
+            write_private(a.files.authority.as_ref().unwrap(), "none\n");
         },
         "there is no certificate in it",
     );

@@ -245,6 +245,7 @@ fn join(passwords: Vec<User>, sections: Vec<User>) -> (Vec<User>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::TestFile;
 
     const FILE: &str = r#"
         memory-limit = "128m"
@@ -411,12 +412,11 @@ mod tests {
 
     #[test]
     fn others_must_not_read_passwords() {
-        let path = std::env::temp_dir().join(format!("stillcache-auth-{}", std::process::id()));
-        fs::write(&path, "ann:x\n").unwrap();
+        let file = TestFile::new("auth", "ann:x\n");
         let read = |mode| {
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(&*file, fs::Permissions::from_mode(mode)).unwrap();
             let mut settings = Settings {
-                auth_file: Some(path.clone()),
+                auth_file: Some(file.to_owned()),
                 ..Settings::default()
             };
             read_users(&mut settings).map(|_| settings.users.unwrap().len())
@@ -425,6 +425,5 @@ mod tests {
             assert!(read(open).unwrap_err().contains("chmod 0600"));
         }
         assert_eq!(read(0o600), Ok(1));
-        fs::remove_file(path).unwrap();
     }
 }

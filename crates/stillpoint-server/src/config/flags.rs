@@ -453,7 +453,10 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Binding, TlsVersion};
+    use crate::{
+        config::{Binding, TlsVersion},
+        tests::TestFile,
+    };
     use std::time::Duration;
 
     fn settings(line: &str) -> Result<(Settings, Vec<String>), String> {
@@ -602,11 +605,8 @@ mod tests {
                 format!("{listen}[[listen]]\naddress = \"127.0.0.1:8\"\ntls = false\n{section}"),
             ),
         ] {
-            let path =
-                std::env::temp_dir().join(format!("stillcache-{}-tls.toml", std::process::id()));
-            std::fs::write(&path, &text).unwrap();
-            let (all, _) = settings(&format!("{flags} --config {}", path.display())).unwrap();
-            std::fs::remove_file(&path).unwrap();
+            let file = TestFile::new("tls.toml", &text);
+            let (all, _) = settings(&format!("{flags} --config {}", file.display())).unwrap();
             for listener in &all.listeners {
                 let plain =
                     ["127.0.0.1:6", "127.0.0.1:8"].contains(&&*listener.address.to_string());
@@ -648,18 +648,15 @@ mod tests {
     /// Detects an address that the server adds by itself, and reports as a setting without a name.
     #[test]
     fn a_listen_section_that_comes_or_goes_is_for_a_restart() {
-        let name = format!("stillcache-{}-listen.toml", std::process::id());
-        let path = std::env::temp_dir().join(name);
         let listen = "[[listen]]\naddress = \"127.0.0.1:7\"\n";
         for (before, after) in [("", listen), (listen, "")] {
-            std::fs::write(&path, before).unwrap();
-            let (now, _) = settings(&format!("--config {}", path.display())).unwrap();
-            std::fs::write(&path, after).unwrap();
+            let file = TestFile::new("listen.toml", before);
+            let (now, _) = settings(&format!("--config {}", file.display())).unwrap();
+            file.write(after);
             let flags = now.flags.clone().unwrap();
             let (.., later) = flags.again(&now, now.limit, false).unwrap();
             assert_eq!(later, ["[[listen]]"], "{before:?} to {after:?}");
         }
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
@@ -688,14 +685,9 @@ mod tests {
         assert_eq!(settings("-m 1g").unwrap().0.limit, 1 << 30);
         // Without passwords, clients that should log in would all come in.
         assert!(settings("-S").unwrap_err().contains("-Y FILE"));
-        let name = format!("stillcache-{}-sasl", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, "u:p\n").unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&path, mode).unwrap();
-        let (_, notes) = settings(&format!("-S -Y {}", path.display())).unwrap();
+        let file = TestFile::new("sasl", "u:p\n");
+        let (_, notes) = settings(&format!("-S -Y {}", file.display())).unwrap();
         assert!(notes.iter().any(|note| note.contains("SASL")));
-        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -59,6 +59,22 @@ pub struct Listener {
     pub tls: bool,
 }
 
+impl Listener {
+    /// Returns a listener at `address` for clients of the default tenant, who have to authenticate if there
+    /// are users. A Unix socket is for this process's user alone.
+    #[must_use]
+    pub const fn new(address: Address) -> Self {
+        Self {
+            address,
+            mode: 0o700,
+            tenant: String::new(),
+            admin: false,
+            login: true,
+            tls: false,
+        }
+    }
+}
+
 /// Whether clients by TLS have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
@@ -597,14 +613,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let good = Settings {
-            listeners: vec![Listener {
-                address: Address::Unix("/s".into()),
-                mode: 0o700,
-                tenant: String::new(),
-                admin: false,
-                login: true,
-                tls: false,
-            }],
+            listeners: vec![Listener::new(Address::Unix("/s".into()))],
             tenants: vec![tenant("a", &["a:"]), tenant("b", &["b:"])],
             ..Settings::default()
         };

@@ -3,20 +3,23 @@
 
 use crate::{
     lock::lock,
-    shared::Shared,
+    shared::{Shared, ThreadCounts},
     space::{Count, Space},
     store::TenantStatistics,
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 use stillpoint_lru::Pressure;
 use stillpoint_metrics::Exporter;
@@ -55,102 +58,41 @@ impl Page {
     }
 }
 
-const COMMANDS: [(&str, Count); 5] = [
-    ("get", Count::Get),
-    ("set", Count::Set),
-    ("touch", Count::Touch),
-    ("flush", Count::Flush),
-    ("meta", Count::Meta),
-];
-const HITS: [(&str, Count); 6] = [
-    ("get", Count::GetHit),
-    ("delete", Count::DeleteHit),
-    ("incr", Count::IncrHit),
-    ("decr", Count::DecrHit),
-    ("cas", Count::CasHit),
-    ("touch", Count::TouchHit),
-];
-const MISSES: [(&str, Count); 6] = [
-    ("get", Count::GetMiss),
-    ("delete", Count::DeleteMiss),
-    ("incr", Count::IncrMiss),
-    ("decr", Count::DecrMiss),
-    ("cas", Count::CasMiss),
-    ("touch", Count::TouchMiss),
-];
-const REFUSED: [(&str, Count); 2] = [
-    ("too_large", Count::TooLarge),
-    ("no_memory", Count::NoMemory),
-];
+/// Makes an array of rows.
+macro_rules! rows {
+    ($($($cell:expr),+;)*) => {
+        [$(($($cell),+)),*]
+    };
+}
+
+/// Series of counts by what they count, and how that follows from their names in `stats`.
+type ByLabel = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&'static str) -> Option<&'static str>,
+);
+const BY_LABEL: [ByLabel; 4] = rows! {
+    "stillcache_commands", "Commands, by kind", "command", |stat| stat.strip_prefix("cmd_");
+    "stillcache_hits", "Commands that found their item", "command", |stat| stat.strip_suffix("_hits");
+    "stillcache_misses", "Commands that did not", "command", |stat| stat.strip_suffix("_misses");
+    "stillcache_refused_stores", "Values that were not stored", "reason", |stat| stat.strip_prefix("store_");
+};
 
 /// Counts of the store for a tenant, beside those of commands.
 type Event = (&'static str, &'static str, fn(&TenantStatistics) -> u64);
 /// The events that tenants have series of.
 const EVICTED: &str = "stillcache_evicted_items";
 const EXPIRED: &str = "stillcache_expired_items";
-const EVENTS: [Event; 7] = [
-    ("stillcache_stored_items", "Items that were stored", |all| {
-        all.stored
-    }),
-    (EVICTED, "Items that were evicted", |all| all.evicted),
-    (
-        "stillcache_evicted_unfetched_items",
-        "Items that were evicted and never read",
-        |all| all.evicted_unfetched,
-    ),
-    (EXPIRED, "Items that have expired and were removed", |all| {
-        all.expired
-    }),
-    (
-        "stillcache_expired_unfetched_items",
-        "Items that have expired and were never read",
-        |all| all.expired_unfetched,
-    ),
-    (
-        "stillcache_flushed_items",
-        "Items that flush_all has removed",
-        |all| all.flushed,
-    ),
-    (
-        "stillcache_compacted_items",
-        "Items that were copied to free memory",
-        |all| all.copied,
-    ),
-];
-
-type Gauge = (
-    &'static str,
-    &'static str,
-    Option<Unit>,
-    fn(&TenantStatistics) -> u64,
-);
-const GAUGES: [Gauge; 5] = [
-    ("stillcache_items", "Items", None, |all| all.items),
-    (
-        "stillcache_item",
-        "What items take",
-        Some(Unit::Bytes),
-        |all| all.item_bytes,
-    ),
-    (
-        "stillcache_segment",
-        "What segments and indexes take, which is limited",
-        Some(Unit::Bytes),
-        |all| all.segment_bytes,
-    ),
-    (
-        "stillcache_index",
-        "What of that indexes take",
-        Some(Unit::Bytes),
-        |all| all.index_bytes,
-    ),
-    (
-        "stillcache_pinned",
-        "Values that clients are being sent",
-        Some(Unit::Bytes),
-        |all| all.pinned_bytes,
-    ),
-];
+const EVENTS: [Event; 7] = rows! {
+    "stillcache_stored_items", "Items that were stored", |all| all.stored;
+    EVICTED, "Items that were evicted", |all| all.evicted;
+    "stillcache_evicted_unfetched_items", "Items that were evicted and never read", |all| all.evicted_unfetched;
+    EXPIRED, "Items that have expired and were removed", |all| all.expired;
+    "stillcache_expired_unfetched_items", "Items that have expired and were never read", |all| all.expired_unfetched;
+    "stillcache_flushed_items", "Items that flush_all has removed", |all| all.flushed;
+    "stillcache_compacted_items", "Items that were copied to free memory", |all| all.copied;
+};
 
 const COUNTERS: usize = Count::ALL.len() + EVENTS.len();
 
@@ -164,36 +106,15 @@ const OTHERS: &str = "~others";
 
 /// Counters of each tenant.
 type OfTenant = (&'static str, &'static str, fn(&Counters) -> u64);
-const OF_TENANTS: [OfTenant; 6] = [
-    (
-        "stillcache_tenant_hits",
-        "Keys of get that were found",
-        |all| all[Count::GetHit as usize],
-    ),
-    (
-        "stillcache_tenant_misses",
-        "Keys of get that were not found",
-        |all| all[Count::GetMiss as usize],
-    ),
-    ("stillcache_tenant_sets", "Commands that store", |all| {
-        all[Count::Set as usize]
-    }),
-    (
-        "stillcache_tenant_refused_stores",
-        "Values that were not stored",
-        |all| all[Count::TooLarge as usize] + all[Count::NoMemory as usize],
-    ),
-    (
-        "stillcache_tenant_evicted_items",
-        "Items that were evicted",
-        |all| event(all, EVICTED),
-    ),
-    (
-        "stillcache_tenant_expired_items",
-        "Items that have expired and were removed",
-        |all| event(all, EXPIRED),
-    ),
-];
+const OF_TENANTS: [OfTenant; 6] = rows! {
+    "stillcache_tenant_hits", "Keys of get that were found", |all| all[Count::GetHit as usize];
+    "stillcache_tenant_misses", "Keys of get that were not found", |all| all[Count::GetMiss as usize];
+    "stillcache_tenant_sets", "Commands that store", |all| all[Count::Set as usize];
+    "stillcache_tenant_refused_stores", "Values that were not stored",
+        |all| all[Count::TooLarge as usize] + all[Count::NoMemory as usize];
+    "stillcache_tenant_evicted_items", "Items that were evicted", |all| event(all, EVICTED);
+    "stillcache_tenant_expired_items", "Items that have expired and were removed", |all| event(all, EXPIRED);
+};
 
 /// Returns the counter of the event `name` of [`EVENTS`]; 0 if there is none.
 fn event(all: &Counters, name: &str) -> u64 {
@@ -276,7 +197,7 @@ impl Figures {
         let mut all = seen.gone;
         for space in spaces {
             let figures = space.tenant.statistics();
-            let commands = Count::ALL.iter().map(|&count| space.absolute(count));
+            let commands = Count::ALL.iter().map(|&(count, _)| space.absolute(count));
             let events = EVENTS.iter().map(|(.., read)| read(&figures));
             let mut counters = [0; COUNTERS];
             for (counter, value) in counters.iter_mut().zip(commands.chain(events)) {
@@ -345,181 +266,94 @@ impl Figures {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (counters, now, tenants) = self.sum();
+        type Write<'a> = &'a dyn Fn(&Sample, MetricEncoder<'_>) -> fmt::Result;
+        let mut of_tenants =
+            |name: &str, help: &str, unit: Option<&Unit>, kind, write: Write<'_>| {
+                let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+                for tenant in &tenants {
+                    let labels = [("tenant", tenant.label.as_str())];
+                    write(tenant, family.encode_family(&labels)?)?;
+                }
+                Ok(())
+            };
         for (name, help, read) in OF_TENANTS {
+            let (help, kind) = (format!("{help}."), MetricType::Counter);
+            let write = |of: &Sample, to: MetricEncoder<'_>| {
+                ConstCounter::new(read(&of.counters)).encode(to)
+            };
+            of_tenants(name, &help, None, kind, &write)?;
+        }
+        let (name, help) = (
+            "stillcache_tenant_connections",
+            "Clients at home in the tenant.",
+        );
+        of_tenants(name, help, None, MetricType::Gauge, &|of, to| {
+            ConstGauge::new(of.clients as u64).encode(to)
+        })?;
+        let (name, ratio) = ("stillcache_tenant_fill", Unit::Other("ratio".into()));
+        let help = "Part of the memory that the tenant may have which its segments and index take.";
+        of_tenants(name, help, Some(&ratio), MetricType::Gauge, &|of, to| {
+            ConstGauge::new(of.fill).encode(to)
+        })?;
+        for (name, help, label, part) in BY_LABEL {
             let help = format!("{help}.");
             let mut family = encoder.encode_descriptor(name, &help, None, MetricType::Counter)?;
-            for tenant in &tenants {
-                let labels = [("tenant", tenant.label.as_str())];
-                ConstCounter::new(read(&tenant.counters)).encode(family.encode_family(&labels)?)?;
+            for (&(_, stat), &count) in Count::ALL.iter().zip(&counters) {
+                if let Some(value) = part(stat) {
+                    let labels = [(label, value)];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
             }
-        }
-        let help = "Clients at home in the tenant.";
-        let name = "stillcache_tenant_connections";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for tenant in &tenants {
-            let labels = [("tenant", tenant.label.as_str())];
-            ConstGauge::new(tenant.clients as u64).encode(family.encode_family(&labels)?)?;
-        }
-        let help = "Part of the memory that the tenant may have which its segments and index take.";
-        let ratio = Unit::Other("ratio".into());
-        let name = "stillcache_tenant_fill";
-        let mut family = encoder.encode_descriptor(name, help, Some(&ratio), MetricType::Gauge)?;
-        for tenant in &tenants {
-            let labels = [("tenant", tenant.label.as_str())];
-            ConstGauge::new(tenant.fill).encode(family.encode_family(&labels)?)?;
-        }
-        let of = |count: Count| counters[count as usize];
-        for (name, help, label, counts) in [
-            (
-                "stillcache_commands",
-                "Commands, by kind.",
-                "command",
-                &COMMANDS[..],
-            ),
-            (
-                "stillcache_hits",
-                "Commands that found their item.",
-                "command",
-                &HITS,
-            ),
-            (
-                "stillcache_misses",
-                "Commands that did not.",
-                "command",
-                &MISSES,
-            ),
-            (
-                "stillcache_refused_stores",
-                "Values that were not stored.",
-                "reason",
-                &REFUSED,
-            ),
-        ] {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for &(value, count) in counts {
-                let labels = [(label, value)];
-                ConstCounter::new(of(count)).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let mut counter = |name: &str, help: &str, unit: Option<&Unit>, value: u64| {
-            let help = format!("{help}.");
-            let encoder = encoder.encode_descriptor(name, &help, unit, MetricType::Counter)?;
-            ConstCounter::new(value).encode(encoder)
-        };
-        for ((name, help, _), value) in EVENTS.iter().zip(&counters[Count::ALL.len()..]) {
-            counter(name, help, None, *value)?;
         }
         let (shared, totals) = (&self.shared, &self.shared.totals);
-        let load = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
-        let sum = |read: fn(&crate::shared::ThreadCounts) -> &std::sync::atomic::AtomicU64| {
+        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let sum = |read: fn(&ThreadCounts) -> &AtomicU64| {
             shared.threads.iter().map(|thread| load(read(thread))).sum()
         };
         let bytes = Some(&Unit::Bytes);
-        counter(
-            "stillcache_read",
-            "What was read from clients",
-            bytes,
-            sum(|of| &of.bytes_read),
-        )?;
-        counter(
-            "stillcache_written",
-            "What was sent to clients",
-            bytes,
-            sum(|of| &of.bytes_written),
-        )?;
-        counter(
-            "stillcache_authentications",
-            "Logins",
-            None,
-            sum(|of| &of.auth),
-        )?;
-        counter(
-            "stillcache_authentication_errors",
-            "Logins that were wrong",
-            None,
-            sum(|of| &of.auth_errors),
-        )?;
-        for (name, help, value) in [
-            (
-                "stillcache_accepted_connections",
-                "Connections that were accepted",
-                &totals.connections_total,
-            ),
-            (
-                "stillcache_rejected_connections",
-                "Connections and logins for which -c, or the tenant's part of it, had no place",
-                &totals.connections_rejected,
-            ),
-            (
-                "stillcache_idle_kicks",
-                "Clients that were dropped as idle",
-                &totals.idle_kicks,
-            ),
-            (
-                "stillcache_slow_kicks",
-                "Clients that were dropped as too slow",
-                &totals.dropped_slow,
-            ),
-            (
-                "stillcache_memory_kicks",
-                "Clients that were dropped for the memory of their buffers",
-                &totals.dropped_memory,
-            ),
-            (
-                "stillcache_refused_answers",
-                "Answers that a limit of buffers had no room for",
-                &totals.no_room,
-            ),
-            (
-                "stillcache_accept_pauses",
-                "Times that accepting paused, without descriptors",
-                &totals.accept_pauses,
-            ),
-            (
-                "stillcache_handshake_errors",
-                "Clients by TLS that did not finish their handshake",
-                &totals.handshake_errors,
-            ),
-        ] {
-            counter(name, help, None, load(value))?;
-        }
-        let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: u64| {
-            let help = format!("{help}.");
-            let encoder = encoder.encode_descriptor(name, &help, unit, MetricType::Gauge)?;
-            ConstGauge::new(value).encode(encoder)
+        let events = EVENTS.iter().zip(&counters[Count::ALL.len()..]);
+        let events = events.map(|(&(name, help, _), &value)| (name, help, None, value));
+        let others = rows! {
+            "stillcache_read", "What was read from clients", bytes, sum(|of| &of.bytes_read);
+            "stillcache_written", "What was sent to clients", bytes, sum(|of| &of.bytes_written);
+            "stillcache_authentications", "Logins", None, sum(|of| &of.auth);
+            "stillcache_authentication_errors", "Logins that were wrong", None, sum(|of| &of.auth_errors);
+            "stillcache_accepted_connections", "Connections that were accepted", None, load(&totals.connections_total);
+            "stillcache_rejected_connections", "Connections and logins for which -c, or the tenant's part of it, had no place",
+                None, load(&totals.connections_rejected);
+            "stillcache_idle_kicks", "Clients that were dropped as idle", None, load(&totals.idle_kicks);
+            "stillcache_slow_kicks", "Clients that were dropped as too slow", None, load(&totals.dropped_slow);
+            "stillcache_memory_kicks", "Clients that were dropped for the memory of their buffers", None, load(&totals.dropped_memory);
+            "stillcache_refused_answers", "Answers that a limit of buffers had no room for", None, load(&totals.no_room);
+            "stillcache_accept_pauses", "Times that accepting paused, without descriptors", None, load(&totals.accept_pauses);
+            "stillcache_handshake_errors", "Clients by TLS that did not finish their handshake", None, load(&totals.handshake_errors);
         };
-        for (name, help, unit, read) in GAUGES {
-            gauge(name, help, unit.as_ref(), read(&now))?;
+        for (name, help, unit, value) in events.chain(others) {
+            let help = format!("{help}.");
+            let encoder = encoder.encode_descriptor(name, &help, unit, MetricType::Counter)?;
+            ConstCounter::new(value).encode(encoder)?;
         }
         let store = shared.store.statistics_with(now);
-        let connections = totals.connections.load(Ordering::Relaxed) as u64;
-        let buffers = totals.buffer_bytes.load(Ordering::Relaxed) as u64;
-        gauge("stillcache_connections", "Clients", None, connections)?;
-        gauge("stillcache_tenants", "Tenants", None, store.tenants)?;
-        gauge(
-            "stillcache_limit",
-            "What segments may take",
-            bytes,
-            store.limit,
-        )?;
-        gauge(
-            "stillcache_limbo",
-            "Segments that wait for readers",
-            bytes,
-            store.limbo_bytes,
-        )?;
-        gauge(
-            "stillcache_spare",
-            "Segments that are kept for the next item",
-            bytes,
-            store.spare_bytes,
-        )?;
-        gauge(
-            "stillcache_buffer",
-            "Buffers of connections",
-            bytes,
-            buffers,
-        )
+        let size = |value: &AtomicUsize| value.load(Ordering::Relaxed) as u64;
+        let gauges = rows! {
+            "stillcache_items", "Items", None, now.items;
+            "stillcache_item", "What items take", bytes, now.item_bytes;
+            "stillcache_segment", "What segments and indexes take, which is limited", bytes, now.segment_bytes;
+            "stillcache_index", "What of that indexes take", bytes, now.index_bytes;
+            "stillcache_pinned", "Values that clients are being sent", bytes, now.pinned_bytes;
+            "stillcache_connections", "Clients", None, size(&totals.connections);
+            "stillcache_tenants", "Tenants", None, store.tenants;
+            "stillcache_limit", "What segments may take", bytes, store.limit;
+            "stillcache_limbo", "Segments that wait for readers", bytes, store.limbo_bytes;
+            "stillcache_spare", "Segments that are kept for the next item", bytes, store.spare_bytes;
+            "stillcache_buffer", "Buffers of connections", bytes, size(&totals.buffer_bytes);
+        };
+        for (name, help, unit, value) in gauges {
+            let help = format!("{help}.");
+            let encoder = encoder.encode_descriptor(name, &help, unit, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(encoder)?;
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,10 @@ use crate::{
     shared::{Shared, Totals},
 };
 use rustix::{fd::OwnedFd, io::Errno};
-use std::{io::IoSlice, sync::atomic::Ordering};
+use std::{
+    io::IoSlice,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 /// Most bytes that a socket has not taken and that are copied, so that nothing stays pinned.
 const COPY_LEFT: usize = 64 << 10;
@@ -89,28 +92,24 @@ struct Charged {
 }
 
 impl Charged {
+    /// Calls `change` with each total, and by how much it changes.
+    fn change(self, totals: &Totals, change: impl Fn(&AtomicUsize, usize)) {
+        change(&totals.answer_bytes, self.answers);
+        change(&totals.answers, usize::from(self.answers > 0));
+        change(&totals.requests, usize::from(self.request));
+        change(&totals.buffer_bytes, self.bytes);
+    }
+
     fn add_to(self, totals: &Totals) {
-        totals
-            .answer_bytes
-            .fetch_add(self.answers, Ordering::Relaxed);
-        let (answers, requests) = (self.answers > 0, self.request);
-        totals.answers.fetch_add(answers.into(), Ordering::Relaxed);
-        totals
-            .requests
-            .fetch_add(requests.into(), Ordering::Relaxed);
-        totals.buffer_bytes.fetch_add(self.bytes, Ordering::Relaxed);
+        self.change(totals, |total, by| {
+            _ = total.fetch_add(by, Ordering::Relaxed)
+        });
     }
 
     fn take_from(self, totals: &Totals) {
-        totals
-            .answer_bytes
-            .fetch_sub(self.answers, Ordering::Relaxed);
-        let (answers, requests) = (self.answers > 0, self.request);
-        totals.answers.fetch_sub(answers.into(), Ordering::Relaxed);
-        totals
-            .requests
-            .fetch_sub(requests.into(), Ordering::Relaxed);
-        totals.buffer_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.change(totals, |total, by| {
+            _ = total.fetch_sub(by, Ordering::Relaxed)
+        });
     }
 }
 

@@ -9,8 +9,9 @@ use crate::{
     card::Card,
     config::{Address, Listener},
     lock::lock,
+    log::note,
     places::{OVER, Place, enter, may_enter},
-    session::Access,
+    session::{Access, Session},
     shared::Shared,
 };
 use rustix::{
@@ -135,14 +136,8 @@ impl Open {
                 (Socket::Tcp(socket), address)
             }
         };
-        let setting = Listener {
-            address,
-            mode: 0o700,
-            tenant: String::new(),
-            admin: false,
-            login: true,
-            tls: tls && matches!(socket, Socket::Tcp(_)),
-        };
+        let mut setting = Listener::new(address);
+        setting.tls = tls && matches!(socket, Socket::Tcp(_));
         Self::of(socket, setting, false)
     }
 
@@ -168,28 +163,20 @@ impl Open {
 
     /// Returns its address and the rights of its clients, for the log.
     pub(crate) fn description(&self) -> String {
-        let Listener {
-            tls,
-            admin,
-            login,
-            tenant,
-            ..
-        } = &self.setting;
-        let mut text = self.name.clone();
-        if *tls {
-            text += ", with TLS";
-        }
-        if *admin {
-            text += ", for admins";
-        }
-        if !tenant.is_empty() {
-            text += ", for tenant ";
-            text += tenant;
-        }
-        if !login {
-            text += ", without a login";
-        }
-        text
+        let setting = &self.setting;
+        let tenant = match &*setting.tenant {
+            "" => String::new(),
+            name => format!(", for tenant {name}"),
+        };
+        let parts = [
+            (true, &*self.name),
+            (setting.tls, ", with TLS"),
+            (setting.admin, ", for admins"),
+            (true, &tenant),
+            (!setting.login, ", without a login"),
+        ];
+        let parts = parts.into_iter().filter(|(is, _)| *is);
+        parts.map(|(_, part)| part).collect()
     }
 
     /// Returns the address of a TCP socket.
@@ -307,12 +294,8 @@ impl Acceptor {
 
     /// Makes [`Acceptor::run`] return when a signal arrives.
     pub(crate) fn watch(&self, signals: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::add(
-            &self.epoll,
-            signals,
-            EventData::new_u64(SIGNALS),
-            EventFlags::IN,
-        )
+        let token = EventData::new_u64(SIGNALS);
+        epoll::add(&self.epoll, signals, token, EventFlags::IN)
     }
 
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
@@ -322,12 +305,8 @@ impl Acceptor {
     fn listen(&self, on: bool) -> Result<(), Errno> {
         for (index, open) in self.listeners.iter().enumerate() {
             if on {
-                epoll::add(
-                    &self.epoll,
-                    &open.socket,
-                    EventData::new_u64(index as u64),
-                    EventFlags::IN,
-                )?;
+                let token = EventData::new_u64(index as u64);
+                epoll::add(&self.epoll, &open.socket, token, EventFlags::IN)?;
             } else {
                 epoll::delete(&self.epoll, &open.socket)?;
             }
@@ -351,9 +330,7 @@ impl Acceptor {
             ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    self.shared
-                        .log
-                        .note(format_args!("epoll: {error}; the server stops"));
+                    note!(self.shared.log, "epoll: {error}; the server stops");
                     return Told::Stop;
                 }
             }
@@ -473,14 +450,14 @@ impl Acceptor {
             state: 1.into(),
             last: 0.into(),
         };
+        let (id, version) = (fd.as_raw_fd(), directory.version);
+        let session = Session::new(access, id, Arc::new(card), settings.binding, version);
         let arrival = Arrival {
             fd,
             tls,
             number,
             place,
-            access,
-            card: Arc::new(card),
-            version: directory.version,
+            session,
             replaces,
         };
         self.workers[thread].push(arrival);
@@ -497,9 +474,10 @@ impl Acceptor {
             .is_none_or(|last| last.elapsed() >= COMPLAINT)
         {
             self.complained = Some(Instant::now());
-            self.shared.log.note(format_args!(
+            note!(
+                self.shared.log,
                 "cannot accept: {error}; trying again ten times a second (is `ulimit -n` above -c?)"
-            ));
+            );
         }
         if self.listen(false).is_err() {
             return self.shared.stop();
@@ -569,14 +547,7 @@ mod tests {
 
     fn unix(name: &str) -> Listener {
         let name = format!("stillcache-{}-{name}", std::process::id());
-        Listener {
-            address: Address::Unix(std::env::temp_dir().join(name)),
-            mode: 0o700,
-            tenant: String::new(),
-            admin: false,
-            login: true,
-            tls: false,
-        }
+        Listener::new(Address::Unix(std::env::temp_dir().join(name)))
     }
 
     #[test]
@@ -630,11 +601,7 @@ mod tests {
     fn all_addresses_of_both_families_have_the_same_port() {
         let tcp = |address: &str| {
             let address = Address::Tcp(address.parse().unwrap());
-            let setting = Listener {
-                address,
-                ..unix("")
-            };
-            Open::bind(setting, 8)
+            Open::bind(Listener::new(address), 8)
         };
         let four = tcp("0.0.0.0:0").unwrap();
         let port = four.local().unwrap().port();
@@ -729,11 +696,12 @@ mod tests {
             inbox.waiting().pop()
         };
         let unknown: Vec<_> = (0..4).map(|_| come(0).unwrap()).collect();
-        let is_unknown = |one: &Arrival| one.access.known.is_none() && !one.replaces;
+        let is_unknown = |one: &Arrival| one.session.access.known.is_none() && !one.replaces;
         assert!(unknown.iter().all(is_unknown));
         let known = come(1).unwrap();
-        assert!(known.replaces && known.access.known.is_some() && !known.access.admin);
-        assert_eq!(&*known.access.home.name, "shop");
+        let access = &known.session.access;
+        assert!(known.replaces && access.known.is_some() && !access.admin);
+        assert_eq!(&*access.home.name, "shop");
         drop((unknown, known));
         acceptor.remove_sockets();
     }

@@ -10,12 +10,11 @@ use super::{
     wake::Waker,
 };
 use crate::{
-    card::Card,
-    config::Settings,
     lock::lock,
+    log::note,
     output::{ANSWER, Output},
     places::Place,
-    session::{Access, Close, Session},
+    session::{Close, Session},
     shared::Shared,
     space::Directory,
     watch,
@@ -25,7 +24,7 @@ use rustix::{
         Timespec,
         epoll::{self, Event, EventData, EventFlags},
     },
-    fd::{AsRawFd, OwnedFd},
+    fd::OwnedFd,
     io::Errno,
 };
 use slab::Slab;
@@ -70,9 +69,7 @@ pub(crate) struct Arrival {
     pub(crate) number: u64,
     /// Its place of `-c`.
     pub(crate) place: Place,
-    pub(crate) access: Access,
-    pub(crate) card: Arc<Card>,
-    pub(crate) version: u64,
+    pub(crate) session: Session,
     /// Whether the client that has taken longest to log in ends for it.
     pub(crate) replaces: bool,
 }
@@ -172,12 +169,8 @@ impl Worker {
         inbox: Arc<Inbox>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            &inbox.waker.0,
-            EventData::new_u64(WAKE),
-            EventFlags::IN,
-        )?;
+        let token = EventData::new_u64(WAKE);
+        epoll::add(&epoll, &inbox.waker.0, token, EventFlags::IN)?;
         let woken = Arc::clone(&inbox);
         let settings = &shared.settings;
         // At least one, so that a client that is alone is served.
@@ -218,9 +211,7 @@ impl Worker {
         let mut events = Vec::with_capacity(128);
         while !self.shared.is_stopping() {
             if let Err(error) = self.step(&mut events) {
-                self.shared
-                    .log
-                    .note(format_args!("epoll: {error}; the server stops"));
+                note!(self.shared.log, "epoll: {error}; the server stops");
                 self.shared.stop();
             }
         }
@@ -251,9 +242,8 @@ impl Worker {
         // Connections of another thread may need room that those of this one take.
         self.make_buffer_room(None);
         let store_now = self.shared.store.now();
-        self.shared
-            .watchers
-            .tell_evictions(&self.directory, store_now);
+        let watchers = &self.shared.watchers;
+        watchers.tell_evictions(&self.directory, store_now);
         if now != self.scanned && (self.timed > 0 || self.shared.settings.idle_timeout > 0) {
             self.scanned = now;
             self.drop_late(now);
@@ -391,11 +381,8 @@ impl Worker {
     /// If there are more connections than `-c` allows, ends the client that has taken longest to log in.
     /// Returns false if all have logged in.
     fn make_room(&mut self) -> bool {
-        let (all, most) = (
-            &self.shared.totals.connections,
-            self.shared.settings.max_connections,
-        );
-        if all.load(Ordering::Relaxed) <= most {
+        let all = self.shared.totals.connections.load(Ordering::Relaxed);
+        if all <= self.shared.settings.max_connections {
             return true;
         }
         let oldest = self.unknown.first_key_value().map(|(_, &index)| index);
@@ -406,27 +393,22 @@ impl Worker {
     }
 
     fn admit(&mut self, arrival: Arrival, now: u32) {
-        let is_known = arrival.access.known.is_some();
         if arrival.replaces && !self.make_room() {
             let totals = &self.shared.totals;
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let id = arrival.fd.as_raw_fd();
-        let binding = self.shared.settings.binding;
         let Arrival {
             fd,
             tls,
             number,
             place,
-            access,
-            card,
-            version,
+            session,
             ..
         } = arrival;
+        let (is_known, card) = (session.access.known.is_some(), &session.card);
         card.last.store(self.shared.store.now(), Ordering::Relaxed);
-        lock(&self.shared.cards).insert(id, Arc::clone(&card));
-        let session = Session::new(access, id, card, binding, version);
+        lock(&self.shared.cards).insert(session.id, Arc::clone(card));
         let index = self.connections.vacant_key();
         let token = EventData::new_u64(index as u64);
         let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
@@ -514,9 +496,7 @@ impl Worker {
 
     /// Closes connections whose time is over.
     fn drop_late(&mut self, now: u32) {
-        let Settings {
-            idle_timeout: idle, ..
-        } = self.shared.settings;
+        let idle = self.shared.settings.idle_timeout;
         let late = |(index, connection): (usize, &Connection)| {
             if connection.deadline != 0 && connection.deadline <= now {
                 return Some((index, Close::Slow));
@@ -582,21 +562,15 @@ impl Worker {
         if !self.shared.watchers.want(home, watch::CONNECTIONS) {
             return;
         }
-        let kind = if closed.is_some() {
-            "conn_close"
-        } else {
-            "conn_new"
+        let (kind, reason) = match closed {
+            None => ("conn_new", String::new()),
+            Some(reason) => ("conn_close", format!(" reason={}", reason.name())),
         };
-        self.shared
-            .watchers
-            .tell(watch::CONNECTIONS, Some(home), kind, |line| {
-                let head = format!("peer={} transport={}", card.peer, card.transport);
-                line.extend_from_slice(head.as_bytes());
-                if let Some(reason) = closed {
-                    line.extend_from_slice(format!(" reason={}", reason.name()).as_bytes());
-                }
-                line.extend_from_slice(format!(" cfd={}", session.id).as_bytes());
-            });
+        let (peer, transport, id) = (&card.peer, card.transport, session.id);
+        let text = format!("peer={peer} transport={transport}{reason} cfd={id}");
+        let write = |line: &mut Vec<u8>| line.extend_from_slice(text.as_bytes());
+        let watchers = &self.shared.watchers;
+        watchers.tell(watch::CONNECTIONS, Some(home), kind, write);
     }
 }
 

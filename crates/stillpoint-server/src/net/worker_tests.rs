@@ -5,11 +5,14 @@
 
 use super::*;
 use crate::{
+    config::Settings,
     fuzz,
-    store::{Condition, Limits, Mode, work_done},
+    store::{Limits, work_done},
+    tests::put,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
+    fd::AsRawFd,
     net::{SendFlags, send},
 };
 use std::{
@@ -27,6 +30,22 @@ struct Stepped {
     events: Vec<Event>,
 }
 
+/// What threads share, with settings that `change` has changed, and a thread of it.
+fn stepped(change: impl FnOnce(&mut Settings)) -> (Arc<Shared>, Stepped) {
+    let shared = fuzz::new_shared(change);
+    let stepped = Stepped::new(&shared);
+    (shared, stepped)
+}
+
+/// With a limit of its buffers.
+fn stepped_within(bytes: usize) -> (Arc<Shared>, Stepped) {
+    stepped(|settings| settings.buffer_max = bytes)
+}
+
+fn buffered(shared: &Shared) -> usize {
+    shared.totals.buffer_bytes.load(Ordering::Relaxed)
+}
+
 impl Stepped {
     fn new(shared: &Arc<Shared>) -> Self {
         let inbox = Arc::new(Inbox::new().unwrap());
@@ -39,9 +58,14 @@ impl Stepped {
     }
 
     fn client(&mut self) -> UnixStream {
+        self.come(true)
+    }
+
+    /// A client that has logged in or need not, if it is `known`.
+    fn come(&mut self, known: bool) -> UnixStream {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
-        self.admit(server.into());
+        self.admit_one(server.into(), None, known);
         client
     }
 
@@ -55,24 +79,19 @@ impl Stepped {
     }
 
     fn arrival(&self, fd: OwnedFd, tls: Option<Box<tls::Stream>>, known: bool) -> Arrival {
-        let shared = &self.worker.shared;
-        let directory = shared.directory();
+        let totals = &self.worker.shared.totals;
+        let directory = self.worker.shared.directory();
         let mut session = fuzz::new_session(&directory, false, known);
+        session.id = fd.as_raw_fd();
         if !known {
             session.access.place = Place::take(&self.worker.inbox.unknown, |_| true).unwrap();
         }
         Arrival {
             fd,
             tls,
-            number: shared
-                .totals
-                .connections_total
-                .fetch_add(1, Ordering::Relaxed)
-                + 1,
-            place: Place::take(&shared.totals.connections, |_| true).unwrap(),
-            access: session.access,
-            card: session.card,
-            version: directory.version,
+            number: totals.connections_total.fetch_add(1, Ordering::Relaxed) + 1,
+            place: Place::take(&totals.connections, |_| true).unwrap(),
+            session,
             replaces: !known,
         }
     }
@@ -116,13 +135,10 @@ fn arrived(client: &mut UnixStream) -> Vec<u8> {
 /// The socket would take all of it at once.
 #[test]
 fn a_long_answer_gives_others_their_turns() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped(|_| {});
     let (mut long, mut short) = (stepped.client(), stepped.client());
     let value = [b'v'; LONG];
-    let tenant = &shared.directory().spaces[""].tenant;
-    let stored = tenant.set(b"k", 0, 0, &value, Mode::Set, Condition::default());
-    stored.unwrap();
+    put(&shared, "k", &value);
     long.write_all(b"get k\r\n").unwrap();
     short.write_all(b"mn\r\n").unwrap();
     stepped.step();
@@ -148,8 +164,7 @@ fn a_long_answer_gives_others_their_turns() {
 
 #[test]
 fn a_long_value_gives_others_their_turns() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|_| {});
     let (mut long, mut short) = (stepped.client(), stepped.client());
     let head = format!("set k 0 0 {LONG}\r\n");
     let request = [head.as_bytes(), &[b'v'; LONG], b"\r\n"].concat();
@@ -172,8 +187,7 @@ fn a_long_value_gives_others_their_turns() {
 /// One that sends without a pause has one turn in each step, and waits for it in one place.
 #[test]
 fn a_pipeline_is_queued_once() {
-    let shared = fuzz::new_shared(|settings| settings.requests_per_event = 5);
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|settings| settings.requests_per_event = 5);
     let mut client = stepped.client();
     let (mut sent, mut answers, mut steps) = (0, 0, 0);
     while answers < 400 {
@@ -203,8 +217,7 @@ fn a_pipeline_is_queued_once() {
 /// What it has sent and its end come together, and are told of once.
 #[test]
 fn one_that_sends_and_leaves_is_answered_and_closed() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|_| {});
     let mut client = stepped.client();
     client.write_all(b"mn\r\n").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -227,8 +240,7 @@ fn one_that_sends_and_leaves_is_answered_and_closed() {
 /// again.
 #[test]
 fn what_comes_in_a_turn_is_read_in_the_next() {
-    let shared = fuzz::new_shared(|settings| settings.requests_per_event = 5);
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|settings| settings.requests_per_event = 5);
     let mut client = stepped.client();
     client.write_all(&b"mn\r\n".repeat(10)).unwrap();
     stepped.step();
@@ -249,8 +261,7 @@ fn what_comes_in_a_turn_is_read_in_the_next() {
 /// A read ends before a byte out of band, though there is more behind it, which came at once.
 #[test]
 fn what_comes_behind_a_byte_out_of_band_is_answered() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|_| {});
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     stepped.admit(listener.accept().unwrap().0.into());
@@ -279,14 +290,8 @@ fn what_comes_behind_a_byte_out_of_band_is_answered() {
 /// in, and none of those that have.
 #[test]
 fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
-    let shared = fuzz::new_shared(|settings| settings.max_connections = 4);
-    let mut stepped = Stepped::new(&shared);
-    let come = |stepped: &mut Stepped, known| {
-        let (client, server) = UnixStream::pair().unwrap();
-        client.set_nonblocking(true).unwrap();
-        stepped.admit_one(server.into(), None, known);
-        client
-    };
+    let (shared, mut stepped) = stepped(|settings| settings.max_connections = 4);
+    let come = |stepped: &mut Stepped, known| stepped.come(known);
     let is_open = |client: &mut UnixStream| client.read(&mut [0]).is_err();
     let mut known = come(&mut stepped, true);
     let mut old: Vec<_> = (0..3).map(|_| come(&mut stepped, false)).collect();
@@ -322,8 +327,7 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
 /// neither by a step that has begun before, nor after.
 #[test]
 fn a_client_that_will_end_is_not_told_as_the_oldest() {
-    let shared = fuzz::new_shared(|settings| settings.max_connections = 2);
-    let mut stepped = Stepped::new(&shared);
+    let (_, mut stepped) = stepped(|settings| settings.max_connections = 2);
     let pairs = [0; 4].map(|_| UnixStream::pair().unwrap());
     let (mut clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let arrive = |stepped: &Stepped, server: UnixStream, replaces| {
@@ -356,9 +360,7 @@ fn a_client_that_will_end_is_not_told_as_the_oldest() {
 /// Values of which `stepped` answers with 4 KB each.
 fn store_value(shared: &Shared) -> Vec<u8> {
     let value = vec![b'v'; 4000];
-    let tenant = &shared.directory().spaces[""].tenant;
-    let stored = tenant.set(b"k", 0, 0, &value, Mode::Set, Condition::default());
-    stored.unwrap();
+    put(shared, "k", &value);
     [b"VALUE k 0 4000\r\n", &value[..], b"\r\nEND\r\n"].concat()
 }
 
@@ -378,14 +380,16 @@ fn is_open(client: &UnixStream) -> bool {
 #[test]
 fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(MOST);
     let answer = store_value(&shared);
-    let buffered = || shared.totals.buffer_bytes.load(Ordering::Relaxed);
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
     let mut reader = stepped.client();
     stepped.run();
-    assert!((MOST / 2..=MOST).contains(&buffered()), "{}", buffered());
+    assert!(
+        (MOST / 2..=MOST).contains(&buffered(&shared)),
+        "{}",
+        buffered(&shared)
+    );
     let open = |hogs: &[UnixStream]| hogs.iter().filter(|&hog| is_open(hog)).count();
     let left = open(&hogs);
     assert!((5..15).contains(&left), "{left}");
@@ -395,7 +399,7 @@ fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
     let (mut got, mut most) = (0, 0);
     while got < 200 * answer.len() {
         stepped.step();
-        most = most.max(buffered());
+        most = most.max(buffered(&shared));
         got += arrived(&mut reader).len();
     }
     assert!(most <= MOST && got == 200 * answer.len(), "{most} {got}");
@@ -406,15 +410,9 @@ fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
 /// kept buffers for longest.
 #[test]
 fn a_client_that_reads_a_long_answer_outlives_those_that_come_later_and_do_not_read() {
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(512 << 10);
     let answer = store_value(&shared).len() - b"END\r\n".len();
-    let tenant = &shared.directory().spaces[""].tenant;
-    for key in 0..20_000u32 {
-        let key = format!("key{key}");
-        let stored = tenant.set(key.as_bytes(), 0, 0, b"v", Mode::Set, Condition::default());
-        stored.unwrap();
-    }
+    (0..20_000).for_each(|key| put(&shared, &format!("key{key}"), b"v"));
     for (request, least) in [
         (["get", &" k".repeat(400), "\r\n"].concat(), 400 * answer),
         ("lru_crawler metadump all\r\n".into(), 1 << 20),
@@ -439,8 +437,7 @@ fn a_client_that_reads_a_long_answer_outlives_those_that_come_later_and_do_not_r
 #[test]
 fn a_client_that_keeps_little_outlives_those_that_keep_much() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(MOST);
     store_value(&shared);
     let mut slow = stepped.client();
     slow.write_all(b"touch ").unwrap();
@@ -464,7 +461,7 @@ fn a_client_that_keeps_little_outlives_those_that_keep_much() {
         client.write_all(request.as_bytes()).unwrap();
         many.push(client);
         stepped.run();
-        let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
+        let buffered = buffered(&shared);
         assert!(buffered <= MOST, "{buffered}");
     }
     assert!(!is_open(&many[0]) && is_open(&many[149]));
@@ -476,13 +473,12 @@ fn a_client_that_keeps_little_outlives_those_that_keep_much() {
 
 #[test]
 fn buffers_without_a_limit_end_no_client() {
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = 0);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(0);
     store_value(&shared);
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
     stepped.run();
     assert!(hogs.iter().all(is_open));
-    let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
+    let buffered = buffered(&shared);
     assert!(buffered > 512 << 10, "{buffered}");
 }
 
@@ -490,8 +486,7 @@ fn buffers_without_a_limit_end_no_client() {
 /// has to.
 #[test]
 fn a_client_that_needs_no_login_takes_the_place_of_one_that_has_not_logged_in() {
-    let shared = fuzz::new_shared(|settings| settings.max_connections = 2);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped(|settings| settings.max_connections = 2);
     let mut come = |known, replaces| {
         let (client, server) = UnixStream::pair().unwrap();
         let mut arrival = stepped.arrival(server.into(), None, known);
@@ -514,11 +509,8 @@ fn a_client_that_needs_no_login_takes_the_place_of_one_that_has_not_logged_in() 
 /// Detects one that makes the server wait for it, and reads what that keeps just in time.
 #[test]
 fn what_is_answered_before_a_login_does_not_extend_its_time() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut stepped = Stepped::new(&shared);
-    let (mut client, server) = UnixStream::pair().unwrap();
-    client.set_nonblocking(true).unwrap();
-    stepped.admit_one(server.into(), None, false);
+    let (_, mut stepped) = stepped(|_| {});
+    let mut client = stepped.come(false);
     stepped.worker.connections[0].deadline = 1000;
     let mut is_kept = false;
     for _ in 0..100 {
@@ -536,8 +528,7 @@ fn what_is_answered_before_a_login_does_not_extend_its_time() {
 /// The slab gives a new client the index of one that has gone, which is lower than those of others.
 #[test]
 fn a_client_that_has_just_come_is_not_ended_before_those_that_came_earlier() {
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(512 << 10);
     store_value(&shared);
     let mut hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
     stepped.run();
@@ -553,13 +544,10 @@ fn a_client_that_has_just_come_is_not_ended_before_those_that_came_earlier() {
 /// Detects a client that keeps its buffers because it has asked for more than others.
 #[test]
 fn a_longer_answer_that_is_not_read_protects_no_client() {
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(512 << 10);
     stepped.worker.turn = super::TURN;
     store_value(&shared);
-    let tenant = &shared.directory().spaces[""].tenant;
-    let stored = tenant.set(b"big", 0, 0, &[b'b'; LONG], Mode::Set, Condition::default());
-    stored.unwrap();
+    put(&shared, "big", &[b'b'; LONG]);
     let mut first = stepped.client();
     // The last of them are copied, and so keep buffers.
     let request = ["get", &" big".repeat(10), &" k".repeat(5), "\r\n"].concat();
@@ -588,8 +576,7 @@ fn come_by_tls(stepped: &mut Stepped, shakes_hands: bool) -> tls::tests::Client 
 #[test]
 fn a_new_client_by_tls_has_buffers_of_clients_that_do_not_read() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(MOST);
     store_value(&shared);
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
     stepped.run();
@@ -598,7 +585,7 @@ fn a_new_client_by_tls_has_buffers_of_clients_that_do_not_read() {
     let clients: Vec<_> = (0..6).map(|_| come_by_tls(&mut stepped, true)).collect();
     assert!(clients.iter().all(|client| is_open(&client.sock)));
     assert!((1..before).contains(&hogs_left()));
-    assert!(shared.totals.buffer_bytes.load(Ordering::Relaxed) <= MOST);
+    assert!(buffered(&shared) <= MOST);
 }
 
 /// Whatever others keep, and however fast they come.
@@ -606,8 +593,7 @@ fn a_new_client_by_tls_has_buffers_of_clients_that_do_not_read() {
 #[test]
 fn clients_that_do_not_finish_their_handshake_end_each_other() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped_within(MOST);
     let mut early = stepped.client();
     early.write_all(b"set k 0 0 3\r\nx").unwrap();
     let early_by_tls = come_by_tls(&mut stepped, true);
@@ -624,7 +610,7 @@ fn clients_that_do_not_finish_their_handshake_end_each_other() {
     assert!((8..13).contains(&left), "{left}");
     let last = &stalled[80 - left..];
     assert!(last.iter().all(|client| is_open(&client.sock)));
-    assert!(shared.totals.buffer_bytes.load(Ordering::Relaxed) <= MOST);
+    assert!(buffered(&shared) <= MOST);
     for client in [&mut early, &mut late] {
         client.write_all(b"yz\r\n").unwrap();
         stepped.run();
@@ -638,11 +624,10 @@ fn clients_that_do_not_finish_their_handshake_end_each_other() {
 #[test]
 fn a_new_client_by_tls_that_finds_no_room_ends_no_other() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| {
+    let (shared, mut stepped) = stepped(|settings| {
         settings.buffer_max = MOST;
         settings.threads = 2;
     });
-    let mut stepped = Stepped::new(&shared);
     let idle: Vec<_> = (0..12).map(|_| come_by_tls(&mut stepped, true)).collect();
     let mut clients: Vec<_> = (0..3).map(|_| stepped.client()).collect();
     for client in &mut clients {
@@ -679,7 +664,6 @@ fn a_thread_with_more_than_its_part_of_the_buffers_leaves_it_to_others() {
     Arc::get_mut(&mut shared).unwrap().wake = Box::new(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
-    let buffered = || shared.totals.buffer_bytes.load(Ordering::Relaxed);
     store_value(&shared);
     let (mut more, mut less) = (Stepped::new(&shared), Stepped::new(&shared));
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut more)).collect();
@@ -687,37 +671,31 @@ fn a_thread_with_more_than_its_part_of_the_buffers_leaves_it_to_others() {
     assert_eq!(wakes.load(Ordering::Relaxed), 0);
     let stays = (0..3).map(|_| stuck(&mut less)).collect::<Vec<_>>();
     less.run();
-    assert!(buffered() > MOST && stays.iter().all(is_open));
+    assert!(buffered(&shared) > MOST && stays.iter().all(is_open));
     // The other one is woken.
     assert!(wakes.load(Ordering::Relaxed) > 0);
     more.worker.inbox.waker.wake();
     more.run();
-    assert!(buffered() <= MOST && stays.iter().all(is_open));
+    assert!(buffered(&shared) <= MOST && stays.iter().all(is_open));
     assert!(more.worker.buffers.bytes >= MOST / 4);
     // It gives up what is beyond its part, and no more, whatever others have.
-    shared
-        .totals
-        .buffer_bytes
-        .fetch_add(MOST, Ordering::Relaxed);
+    let buffer_bytes = &shared.totals.buffer_bytes;
+    buffer_bytes.fetch_add(MOST, Ordering::Relaxed);
     more.worker.inbox.waker.wake();
     more.run();
     let part = more.worker.buffers.bytes;
     assert!((MOST / 2 - 100_000..=MOST / 2).contains(&part), "{part}");
-    shared
-        .totals
-        .buffer_bytes
-        .fetch_sub(MOST, Ordering::Relaxed);
+    buffer_bytes.fetch_sub(MOST, Ordering::Relaxed);
     drop(hogs);
 }
 
 /// Its memory was needed for another value of the tenant: that is an answer, and no end.
 #[test]
 fn a_client_whose_value_is_ended_is_answered() {
-    let shared = fuzz::new_shared(|_| {});
+    let (shared, mut stepped) = stepped(|_| {});
     let tenant = &shared.directory().spaces[""].tenant;
     // A quarter of it is less than both values take.
     tenant.set_limits(Limits::max(320 << 10));
-    let mut stepped = Stepped::new(&shared);
     let (mut first, mut second) = (stepped.client(), stepped.client());
     let mut send = |client: &mut UnixStream, head: &str, len: usize| {
         client.write_all(head.as_bytes()).unwrap();
@@ -739,37 +717,21 @@ fn a_client_whose_value_is_ended_is_answered() {
 #[test]
 fn no_command_keeps_a_neighbour_waiting() {
     const ITEMS: usize = 20_000;
-    let shared = fuzz::new_shared(|settings| settings.admin_clients = true);
-    let directory = shared.directory();
-    let tenant = &directory.spaces[""].tenant;
-    let set = |key: &str, value: &[u8]| {
-        let stored = tenant.set(key.as_bytes(), 0, 0, value, Mode::Set, Condition::default());
-        stored.unwrap();
-    };
-    (0..ITEMS).for_each(|number| set(&format!("key{number}"), b"v"));
-    let mut stepped = Stepped::new(&shared);
+    let (shared, mut stepped) = stepped(|settings| settings.admin_clients = true);
+    (0..ITEMS).for_each(|number| put(&shared, &format!("key{number}"), b"v"));
     stepped.worker.turn = super::TURN;
     let mut neighbour = stepped.client();
-    let watchers: Vec<_> = (0..20)
-        .map(|_| {
-            let mut client = stepped.client();
-            client
-                .write_all(b"watch fetchers mutations evictions connevents\r\n")
-                .unwrap();
-            client
-        })
-        .collect();
+    let mut watchers: Vec<_> = (0..20).map(|_| stepped.client()).collect();
+    for watcher in &mut watchers {
+        let request = b"watch fetchers mutations evictions connevents\r\n";
+        watcher.write_all(request).unwrap();
+    }
     let mut answers = vec![0; 1 << 20];
     for watched in [true, false] {
         if !watched {
-            stepped
-                .worker
-                .watching
-                .clone()
-                .into_iter()
-                .for_each(|index| {
-                    stepped.worker.close(index, Close::Normal);
-                });
+            for index in stepped.worker.watching.clone() {
+                stepped.worker.close(index, Close::Normal);
+            }
         }
         for request in [
             "md big I q\r\n",
@@ -794,7 +756,7 @@ fn no_command_keeps_a_neighbour_waiting() {
             "lru_crawler metadump all\r\n",
         ] {
             // Each is as it was, whatever the last request did.
-            set("big", &[b'b'; 90_000]);
+            put(&shared, "big", &[b'b'; 90_000]);
             let index = stepped.worker.connections.vacant_key();
             let mut hog = stepped.client();
             let requests = |stepped: &Stepped| {

@@ -1,5 +1,7 @@
 //! The binary protocol: a header of 24 bytes, then extras, key and value. Old clients speak it.
 
+use super::text::Mode;
+
 /// The first byte of a request.
 pub const REQUEST: u8 = 0x80;
 /// The first byte of a response.
@@ -12,17 +14,13 @@ pub const HEADER: usize = 24;
 #[allow(missing_docs)]
 pub enum Operation {
     Get { key: bool },
-    Set,
-    Add,
-    Replace,
+    Store(Mode),
     Delete,
     Arithmetic { down: bool },
     Quit,
     Flush,
     Noop,
     Version,
-    Append,
-    Prepend,
     Stat,
     Touch,
     GetAndTouch { key: bool },
@@ -35,9 +33,9 @@ impl Operation {
     pub const fn of(opcode: u8) -> Option<(Self, bool)> {
         Some(match opcode {
             0x00 => (Self::Get { key: false }, false),
-            0x01 => (Self::Set, false),
-            0x02 => (Self::Add, false),
-            0x03 => (Self::Replace, false),
+            0x01 => (Self::Store(Mode::Set), false),
+            0x02 => (Self::Store(Mode::Add), false),
+            0x03 => (Self::Store(Mode::Replace), false),
             0x04 => (Self::Delete, false),
             0x05 => (Self::Arithmetic { down: false }, false),
             0x06 => (Self::Arithmetic { down: true }, false),
@@ -48,19 +46,19 @@ impl Operation {
             0x0b => (Self::Version, false),
             0x0c => (Self::Get { key: true }, false),
             0x0d => (Self::Get { key: true }, true),
-            0x0e => (Self::Append, false),
-            0x0f => (Self::Prepend, false),
+            0x0e => (Self::Store(Mode::Append), false),
+            0x0f => (Self::Store(Mode::Prepend), false),
             0x10 => (Self::Stat, false),
-            0x11 => (Self::Set, true),
-            0x12 => (Self::Add, true),
-            0x13 => (Self::Replace, true),
+            0x11 => (Self::Store(Mode::Set), true),
+            0x12 => (Self::Store(Mode::Add), true),
+            0x13 => (Self::Store(Mode::Replace), true),
             0x14 => (Self::Delete, true),
             0x15 => (Self::Arithmetic { down: false }, true),
             0x16 => (Self::Arithmetic { down: true }, true),
             0x17 => (Self::Quit, true),
             0x18 => (Self::Flush, true),
-            0x19 => (Self::Append, true),
-            0x1a => (Self::Prepend, true),
+            0x19 => (Self::Store(Mode::Append), true),
+            0x1a => (Self::Store(Mode::Prepend), true),
             0x1b => (Self::Verbosity, false),
             0x1c => (Self::Touch, false),
             0x1d => (Self::GetAndTouch { key: false }, false),
@@ -81,8 +79,8 @@ impl Operation {
         };
         match self {
             Self::Get { .. } | Self::Delete => extras == 0 && key > 0 && value == 0,
-            Self::Set | Self::Add | Self::Replace => extras == 8 && key > 0,
-            Self::Append | Self::Prepend => extras == 0 && key > 0,
+            Self::Store(Mode::Append | Mode::Prepend) => extras == 0 && key > 0,
+            Self::Store(_) => extras == 8 && key > 0,
             Self::Arithmetic { .. } => extras == 20 && key > 0 && value == 0,
             Self::Touch | Self::GetAndTouch { .. } => extras == 4 && key > 0 && value == 0,
             Self::Flush => (extras == 0 || extras == 4) && key == 0 && value == 0,
@@ -164,38 +162,21 @@ impl Header {
         })
     }
 
-    /// The value's length; `None` if the lengths contradict each other.
-    #[must_use]
-    pub fn value(&self) -> Option<usize> {
-        let before = usize::from(self.key) + usize::from(self.extras);
-        (self.body as usize).checked_sub(before)
-    }
-
-    /// Appends the header of a response.
-    pub fn push_response(&self, out: &mut Vec<u8>, status: Status, lengths: Lengths, cas: u64) {
-        let body = lengths.extras + lengths.key + lengths.value;
+    /// Appends the header of a response whose extras, key and value have `lengths`, in bytes.
+    pub fn push_response(&self, out: &mut Vec<u8>, status: Status, lengths: [usize; 3], cas: u64) {
+        let [extras, key, value] = lengths;
+        let body = extras + key + value;
         let mut bytes = [0; HEADER];
         bytes[0] = RESPONSE;
         bytes[1] = self.opcode;
-        bytes[2..4].copy_from_slice(&(lengths.key as u16).to_be_bytes());
-        bytes[4] = lengths.extras as u8;
+        bytes[2..4].copy_from_slice(&(key as u16).to_be_bytes());
+        bytes[4] = extras as u8;
         bytes[6..8].copy_from_slice(&(status as u16).to_be_bytes());
         bytes[8..12].copy_from_slice(&(body as u32).to_be_bytes());
         bytes[12..16].copy_from_slice(&self.opaque);
         bytes[16..24].copy_from_slice(&cas.to_be_bytes());
         out.extend_from_slice(&bytes);
     }
-}
-
-/// Lengths of the parts behind a response's header, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lengths {
-    /// The extras.
-    pub extras: usize,
-    /// The key.
-    pub key: usize,
-    /// The value.
-    pub value: usize,
 }
 
 /// Reads four bytes at `at`; 0 where there are fewer.
@@ -226,11 +207,10 @@ mod tests {
                 bytes[1] = opcode;
             }
             if let Some(header) = Header::parse(&bytes)
-                && let (Some((operation, _)), Some(value)) = (Operation::of(header.opcode), header.value())
+                && let Some((operation, _)) = Operation::of(header.opcode)
             {
-                    let (extras, key) = (usize::from(header.extras), usize::from(header.key));
-                    prop_assert_eq!(extras + key + value, header.body as usize);
-                    let _ = operation.fits(extras, key, header.body as usize);
+                let (extras, key, body) = (header.extras.into(), header.key.into(), header.body as usize);
+                prop_assert!(!operation.fits(extras, key, body) || extras + key <= body);
             }
         }
     }
@@ -240,11 +220,12 @@ mod tests {
         // A negative value, as the sum of the others: what crashed memcached once.
         let bytes = *b"\x80\x12\x00\x01\x08\x00\x00\x00\xff\xff\xff\xe8\0\0\0\0\0\0\0\0\0\0\0\0";
         let header = Header::parse(&bytes).unwrap();
-        assert_eq!(header.value(), Some(0xffff_ffe8 - 9));
-        let short = Header { body: 8, ..header };
-        assert_eq!(short.value(), None);
-        assert!(!Operation::Add.fits(8, 1, 8));
-        assert!(Operation::Add.fits(8, 1, 9));
+        assert_eq!(
+            (header.key, header.extras, header.body),
+            (1, 8, 0xffff_ffe8)
+        );
+        assert!(!Operation::Store(Mode::Add).fits(8, 1, 8));
+        assert!(Operation::Store(Mode::Add).fits(8, 1, 9));
         assert!(!Operation::Get { key: false }.fits(0, 1, 2));
         assert!(!Operation::Get { key: false }.fits(0, 0, 0));
         assert!(Header::parse(&bytes[..23]).is_none());
@@ -257,12 +238,7 @@ mod tests {
             Header::parse(b"\x80\x00\x00\x01\0\0\0\0\0\0\0\x01abcd\0\0\0\0\0\0\0\x07k").unwrap();
         assert_eq!((header.key, header.cas, header.body), (1, 7, 1));
         let mut out = Vec::new();
-        let lengths = Lengths {
-            extras: 4,
-            key: 0,
-            value: 3,
-        };
-        header.push_response(&mut out, Status::Ok, lengths, 9);
+        header.push_response(&mut out, Status::Ok, [4, 0, 3], 9);
         assert_eq!(
             out,
             b"\x81\x00\0\0\x04\0\0\0\0\0\0\x07abcd\0\0\0\0\0\0\0\x09"

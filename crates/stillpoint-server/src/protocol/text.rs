@@ -158,7 +158,7 @@ pub enum Command<'a> {
     Quit,
     /// `shutdown`; true for `shutdown graceful`.
     Shutdown(bool),
-    /// A command for operators, which has its words read when it is executed: `stats`, `watch`, `lru_crawler`, `lru`, `slabs`, `tenant`, `debugtime`, `misbehave`.
+    /// A command for operators, which has its words read when it is executed: `stats`, `watch`, `lru_crawler`, `lru`, `slabs`, `tenant`, `debugtime`.
     Operator(Operator, Words<'a>),
     /// A request of HTTP, which a browser may have been made to send: the connection is closed.
     Http,
@@ -181,8 +181,6 @@ pub enum Operator {
     Tenant,
     /// `debugtime`, for tests.
     DebugTime,
-    /// `misbehave`, for tests.
-    Misbehave,
 }
 
 /// The words of a line, which spaces divide.
@@ -294,7 +292,6 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"slabs" => Ok(Command::Operator(Operator::Slabs, words)),
         b"tenant" => Ok(Command::Operator(Operator::Tenant, words)),
         b"debugtime" => Ok(Command::Operator(Operator::DebugTime, words)),
-        b"misbehave" => Ok(Command::Operator(Operator::Misbehave, words)),
         _ if words.len > 1 && words.at(words.len - 1).starts_with(b"HTTP/") => Ok(Command::Http),
         _ => Err(ERROR),
     }

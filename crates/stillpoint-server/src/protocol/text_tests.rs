@@ -52,64 +52,51 @@ fn a_value_whose_length_is_known_is_skipped_and_never_taken_for_commands() {
 /// no answer.
 #[test]
 fn lines_that_are_refused() {
-    let (error, bad) = (ERROR.line, BAD_FORMAT.line);
-    let mode = "CLIENT_ERROR invalid shutdown mode";
-    for (lines, answer, skip, silent) in [
-        (
-            "|  |GET k|bogus|setx k 0 0 1|m|mz k|mgg k|\u{80}\0|\0",
-            error,
-            0,
-            false,
-        ),
-        (
-            "set|set k|set k 0 0|cas k 0 0 1|set k 0 0 1 2 3",
-            error,
-            0,
-            false,
-        ),
-        // A value whose length is known is skipped.
-        (
-            "set k x 0 7|set k 0 99999999999 7|cas k 0 0 7 x|set k -1 0 7",
-            bad,
-            9,
-            false,
-        ),
-        ("set k x 0 7 noreply", bad, 9, true),
-        // No value has these lengths. (Without one, `noreply` is it.)
-        (
-            "set k 0 0 -1 noreply|set k 0 0 2147483647 noreply",
-            bad,
-            0,
-            true,
-        ),
-        (
-            "set k 0 0 2147483646 noreply|set k 0 0 4294967295 noreply",
-            bad,
-            0,
-            true,
-        ),
-        ("set k 0 0 18446744073709551615 noreply", bad, 0, true),
-        ("set k 0 0 99999999999999999999999999 noreply", bad, 0, true),
-        ("set k 0 0 1x noreply|set k 0 0  noreply", bad, 0, true),
-        (
-            "delete|delete k 0 0 noreply|incr n|verbosity|touch noreply",
-            error,
-            0,
-            false,
-        ),
-        ("delete k 10|delete noreply 5", BAD_DELETE.line, 0, false),
-        ("delete k 10 noreply", BAD_DELETE.line, 0, true),
-        ("verbosity noreply|cache_memlimit noreply", bad, 0, false),
-        ("incr n -1", BAD_DELTA.line, 0, false),
-        ("touch k soon|flush_all invalid", BAD_EXPTIME.line, 0, false),
-        ("shutdown now", mode, 0, false),
-    ] {
+    let mut rows = 0;
+    for row in "
+        error 0 answered: |  |GET k|bogus|setx k 0 0 1|m|mz k|mgg k|\u{80}\0|\0
+        error 0 answered:set|set k|set k 0 0|cas k 0 0 1|set k 0 0 1 2 3
+        # A value whose length is known is skipped.
+        bad 9 answered:set k x 0 7|set k 0 99999999999 7|cas k 0 0 7 x|set k -1 0 7
+        bad 9 silent:set k x 0 7 noreply
+        # No value has these lengths. (Without one, `noreply` is it.)
+        bad 0 silent:set k 0 0 -1 noreply|set k 0 0 2147483647 noreply|set k 0 0 2147483646 noreply
+        bad 0 silent:set k 0 0 4294967295 noreply|set k 0 0 18446744073709551615 noreply
+        bad 0 silent:set k 0 0 99999999999999999999999999 noreply|set k 0 0 1x noreply|set k 0 0  noreply
+        error 0 answered:delete|delete k 0 0 noreply|incr n|verbosity|touch noreply
+        delete 0 answered:delete k 10|delete noreply 5
+        delete 0 silent:delete k 10 noreply
+        bad 0 answered:verbosity noreply|cache_memlimit noreply
+        delta 0 answered:incr n -1
+        exptime 0 answered:touch k soon|flush_all invalid
+        mode 0 answered:shutdown now
+    "
+    .lines()
+    {
+        let Some((told, lines)) = row.trim_start().split_once(':') else {
+            continue;
+        };
+        let [answer, skip, silent] = told.split(' ').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        let answer = match answer {
+            "error" => ERROR,
+            "bad" => BAD_FORMAT,
+            "delete" => BAD_DELETE,
+            "delta" => BAD_DELTA,
+            "exptime" => BAD_EXPTIME,
+            _ => Refusal::new("CLIENT_ERROR invalid shutdown mode"),
+        };
+        let expected = Refusal {
+            skip: skip.parse().unwrap(),
+            ..answer.silent(silent == "silent")
+        };
         for line in lines.split('|') {
-            let refusal = refusal(line.as_bytes());
-            let told = (refusal.line, refusal.skip, refusal.silent);
-            assert_eq!(told, (answer, skip, silent), "{line:?}");
+            assert_eq!(refusal(line.as_bytes()), expected, "{line:?}");
         }
+        rows += 1;
     }
+    assert_eq!(rows, 14);
 }
 
 #[test]
@@ -165,34 +152,20 @@ fn a_key_that_is_called_noreply_is_answered() {
 
 #[test]
 fn commands_without_a_value_are_read() {
-    for (line, command) in [
-        (
-            "incr n 18446744073709551615",
-            "Arithmetic { key: [110], delta: 18446744073709551615, down: false, noreply: false }",
-        ),
-        (
-            "decr n 1 noreply",
-            "Arithmetic { key: [110], delta: 1, down: true, noreply: true }",
-        ),
-        (
-            "touch n -1",
-            "Touch { key: [110], exptime: -1, noreply: false }",
-        ),
-        ("flush_all", "FlushAll { exptime: 0, noreply: false }"),
-        (
-            "flush_all noreply",
-            "FlushAll { exptime: 0, noreply: true }",
-        ),
-        (
-            "flush_all 9 noreply",
-            "FlushAll { exptime: 9, noreply: true }",
-        ),
-        ("cache_memlimit 64", "Limit { mib: 64, noreply: false }"),
-        ("verbosity 1", "Verbosity { level: 1, noreply: false }"),
-        ("shutdown graceful", "Shutdown(true)"),
-        ("GET / HTTP/1.1", "Http"),
-        ("POST HTTP/1.1", "Http"),
-    ] {
+    for row in "incr n 18446744073709551615 -> Arithmetic { key: [110], delta: 18446744073709551615, down: false, noreply: false }
+decr n 1 noreply -> Arithmetic { key: [110], delta: 1, down: true, noreply: true }
+touch n -1 -> Touch { key: [110], exptime: -1, noreply: false }
+flush_all -> FlushAll { exptime: 0, noreply: false }
+flush_all noreply -> FlushAll { exptime: 0, noreply: true }
+flush_all 9 noreply -> FlushAll { exptime: 9, noreply: true }
+cache_memlimit 64 -> Limit { mib: 64, noreply: false }
+verbosity 1 -> Verbosity { level: 1, noreply: false }
+shutdown graceful -> Shutdown(true)
+GET / HTTP/1.1 -> Http
+POST HTTP/1.1 -> Http"
+        .lines()
+    {
+        let (line, command) = row.split_once(" -> ").unwrap();
         let read = format!("{:?}", parse(line.as_bytes()).unwrap());
         assert_eq!(read, command, "{line}");
     }

@@ -4,7 +4,7 @@ use super::{Close, Context, Session, Step, body::Then, stats};
 use crate::{
     protocol::{
         self,
-        binary::{HEADER, Header, Lengths, Operation, Status, u32_at, u64_at},
+        binary::{HEADER, Header, Operation, Status, u32_at, u64_at},
         text::Mode,
     },
     store::{Arithmetic, Condition, Item, Outcome, Refused},
@@ -65,19 +65,13 @@ impl Session {
     ) -> usize {
         let header = &request.header;
         match operation {
-            Operation::Set => return self.binary_store(request, Mode::Set, behind, cx),
-            Operation::Add => return self.binary_store(request, Mode::Add, behind, cx),
-            Operation::Replace => return self.binary_store(request, Mode::Replace, behind, cx),
-            Operation::Append => return self.binary_store(request, Mode::Append, behind, cx),
-            Operation::Prepend => return self.binary_store(request, Mode::Prepend, behind, cx),
+            Operation::Store(mode) => return self.binary_store(request, mode, behind, cx),
             Operation::Get { key } => self.binary_get(request, key, None, true, cx),
             Operation::GetAndTouch { key } => {
-                let deadline = cx.deadline(u32_at(request.extras, 0).cast_signed().into());
-                self.binary_get(request, key, Some(deadline), true, cx);
+                self.binary_get(request, key, Some(request.deadline(0, cx)), true, cx);
             }
             Operation::Touch => {
-                let deadline = cx.deadline(u32_at(request.extras, 0).cast_signed().into());
-                self.binary_get(request, false, Some(deadline), false, cx);
+                self.binary_get(request, false, Some(request.deadline(0, cx)), false, cx);
             }
             Operation::Delete => {
                 let compare = (header.cas != 0).then_some(header.cas);
@@ -98,7 +92,9 @@ impl Session {
                 self.close = Some(Close::Normal);
             }
             Operation::Noop | Operation::Verbosity => respond(header, Status::Ok, 0, cx),
-            Operation::Version => with_body(header, b"", crate::VERSION.as_bytes(), cx),
+            Operation::Version => {
+                with_body(header, Status::Ok, [b"", crate::VERSION.as_bytes()], 0, cx);
+            }
             Operation::Stat => self.binary_stat(request, cx),
         }
         0
@@ -112,21 +108,14 @@ impl Session {
         cx: &mut Context<'_>,
     ) -> usize {
         let flags = u32_at(request.extras, 0);
-        let deadline = cx.deadline(u32_at(request.extras, 4).cast_signed().into());
+        let deadline = request.deadline(4, cx);
         let then = Then::Binary {
             header: request.header,
             mode,
             quiet: request.quiet,
         };
-        self.accept(
-            request.key,
-            flags,
-            deadline,
-            request.value,
-            then,
-            behind,
-            cx,
-        )
+        let (key, len) = (request.key, request.value);
+        self.accept(key, flags, deadline, len, then, behind, cx)
     }
 
     fn binary_get(
@@ -137,7 +126,7 @@ impl Session {
         with_value: bool,
         cx: &mut Context<'_>,
     ) {
-        let directory = cx.directory;
+        let (header, directory) = (&request.header, cx.directory);
         let space = directory.route(&self.access.home, request.key);
         let key: &[u8] = if with_key { request.key } else { b"" };
         let mark = cx.out.mark();
@@ -149,14 +138,8 @@ impl Session {
                 if with_value && held.is_none() {
                     return (false, len);
                 }
-                let lengths = Lengths {
-                    extras: 4,
-                    key: key.len(),
-                    value: if with_value { len } else { 0 },
-                };
-                request
-                    .header
-                    .push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
+                let lengths = [4, key.len(), if with_value { len } else { 0 }];
+                header.push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
                 out.bytes.extend_from_slice(&item.flags().to_be_bytes());
                 out.bytes.extend_from_slice(key);
                 if let Some(held) = held {
@@ -187,22 +170,13 @@ impl Session {
         cx.count_get(space, found.is_some(), deadline.is_some());
         if let Some(status) = refused {
             cx.out.truncate(mark);
-            return respond(&request.header, status, 0, cx);
+            return respond(header, status, 0, cx);
         }
         match found {
             Some(_) => {}
             None if request.quiet => {}
-            None if with_key => {
-                let lengths = Lengths {
-                    key: key.len(),
-                    ..Lengths::default()
-                };
-                request
-                    .header
-                    .push_response(&mut cx.out.bytes, Status::NotFound, lengths, 0);
-                cx.out.bytes.extend_from_slice(key);
-            }
-            None => respond(&request.header, Status::NotFound, 0, cx),
+            None if with_key => with_body(header, Status::NotFound, [key, b""], 0, cx),
+            None => respond(header, Status::NotFound, 0, cx),
         }
     }
 
@@ -213,8 +187,7 @@ impl Session {
             delta,
             decrement: down,
             // All ones: only if it is there.
-            initial: (exptime != u32::MAX)
-                .then(|| (initial, cx.deadline(exptime.cast_signed().into()))),
+            initial: (exptime != u32::MAX).then(|| (initial, request.deadline(16, cx))),
             exptime: None,
             condition: Condition {
                 compare: (request.header.cas != 0).then_some(request.header.cas),
@@ -224,14 +197,8 @@ impl Session {
         match self.arithmetic(request.key, what, cx) {
             Ok(_) if request.quiet => {}
             Ok(done) => {
-                let lengths = Lengths {
-                    value: 8,
-                    ..Lengths::default()
-                };
-                request
-                    .header
-                    .push_response(&mut cx.out.bytes, Status::Ok, lengths, done.cas);
-                cx.out.bytes.extend_from_slice(&done.value.to_be_bytes());
+                let parts = [b"", &done.value.to_be_bytes()[..]];
+                with_body(&request.header, Status::Ok, parts, done.cas, cx);
             }
             Err(outcome) => respond(&request.header, status(&outcome), 0, cx),
         }
@@ -243,9 +210,10 @@ impl Session {
         match stats::collect(self, words.as_slice(), cx) {
             Some(lines) => {
                 for (name, value) in lines {
-                    with_body(&request.header, name.as_bytes(), value.as_bytes(), cx);
+                    let parts = [name.as_bytes(), value.as_bytes()];
+                    with_body(&request.header, Status::Ok, parts, 0, cx);
                 }
-                with_body(&request.header, b"", b"", cx);
+                respond(&request.header, Status::Ok, 0, cx);
             }
             None => respond(&request.header, Status::NotFound, 0, cx),
         }
@@ -262,24 +230,22 @@ struct Request<'a> {
     quiet: bool,
 }
 
-/// Answers without a body of its own: an error with its text.
-pub(super) fn respond(header: &Header, status: Status, cas: u64, cx: &mut Context<'_>) {
-    let text = status.text().as_bytes();
-    let lengths = Lengths {
-        value: text.len(),
-        ..Lengths::default()
-    };
-    header.push_response(&mut cx.out.bytes, status, lengths, cas);
-    cx.out.bytes.extend_from_slice(text);
+impl Request<'_> {
+    /// Returns the second in which an item expires, of the time in the extras at `at`.
+    fn deadline(&self, at: usize, cx: &Context<'_>) -> u32 {
+        cx.deadline(u32_at(self.extras, at).cast_signed().into())
+    }
 }
 
-fn with_body(header: &Header, key: &[u8], value: &[u8], cx: &mut Context<'_>) {
-    let lengths = Lengths {
-        extras: 0,
-        key: key.len(),
-        value: value.len(),
-    };
-    header.push_response(&mut cx.out.bytes, Status::Ok, lengths, 0);
+/// Answers without a body, or an error with its text.
+pub(super) fn respond(header: &Header, status: Status, cas: u64, cx: &mut Context<'_>) {
+    with_body(header, status, [b"", status.text().as_bytes()], cas, cx);
+}
+
+/// Answers with a key and a value.
+fn with_body(header: &Header, status: Status, parts: [&[u8]; 2], cas: u64, cx: &mut Context<'_>) {
+    let [key, value] = parts;
+    header.push_response(&mut cx.out.bytes, status, [0, key.len(), value.len()], cas);
     cx.out.bytes.extend_from_slice(key);
     cx.out.bytes.extend_from_slice(value);
 }

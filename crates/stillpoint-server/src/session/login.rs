@@ -3,6 +3,7 @@
 use super::{Close, Context, Session, State};
 use crate::{
     lock::lock,
+    log::note,
     places::{enter, may_enter},
     protocol::{number::parse_u32, text::Words},
     shared::bump,
@@ -57,10 +58,11 @@ impl Session {
             cx.out.line("CLIENT_ERROR authentication failure");
             self.failures += 1;
             if self.failures == MAX_FAILURES {
-                cx.shared.log.note(format_args!(
+                note!(
+                    cx.shared.log,
                     "client {} failed to authenticate {MAX_FAILURES} times; closed",
                     self.card.peer
-                ));
+                );
                 self.close = Some(Close::Error);
             }
             return;

@@ -1,6 +1,6 @@
 //! Meta commands.
 
-use super::{Context, Session, body, text};
+use super::{Context, Session, body, operator, text};
 use crate::{
     output::Output,
     protocol::{
@@ -28,15 +28,8 @@ impl Session {
             Kind::Set(len) => {
                 let deadline = cx.deadline(request.exptime.unwrap_or(0).into());
                 let then = body::Then::Meta(Box::new(body::of_meta(request)));
-                return self.accept(
-                    request.key(),
-                    request.flags,
-                    deadline,
-                    len,
-                    then,
-                    behind,
-                    cx,
-                );
+                let (key, flags) = (request.key(), request.flags);
+                return self.accept(key, flags, deadline, len, then, behind, cx);
             }
             Kind::Delete => self.meta_delete(request, cx),
             Kind::Arithmetic(down) => self.meta_arithmetic(request, down, cx),
@@ -198,7 +191,6 @@ impl Session {
         let mut digits = Vec::new();
         push_u64(&mut digits, done.value);
         let space = cx.directory.route(&self.access.home, key);
-        let ttl = space.tenant.peek(key, |item| item.ttl(cx.now)).flatten();
         let out = &mut cx.out.bytes;
         if request.value {
             out.extend_from_slice(b"VA ");
@@ -208,11 +200,11 @@ impl Session {
         }
         for (letter, token) in request.tokens() {
             match letter {
-                b'c' => {
-                    out.extend_from_slice(b" c");
-                    push_u64(out, done.cas);
+                b'c' => push_flag(out, b'c', done.cas),
+                b't' => {
+                    let ttl = space.tenant.peek(key, |item| item.ttl(cx.now));
+                    push_ttl(out, ttl.flatten());
                 }
-                b't' => push_ttl(out, ttl),
                 _ => request.push_if_reflected(out, letter, token),
             }
         }
@@ -226,24 +218,13 @@ impl Session {
     fn meta_debug(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
         let directory = cx.directory;
         let space = directory.route(&self.access.home, request.key());
-        let (now, out) = (cx.now, &mut *cx.out);
+        let (now, out) = (cx.now, &mut cx.out.bytes);
         let shown = space.tenant.peek(request.key(), |item| {
-            let out = &mut out.bytes;
             out.extend_from_slice(b"ME ");
             out.extend_from_slice(request.written_key);
-            out.extend_from_slice(b" exp=");
-            match item.ttl(now) {
-                Some(ttl) => push_u64(out, ttl.into()),
-                None => out.extend_from_slice(b"-1"),
-            }
-            out.extend_from_slice(b" la=");
-            push_u64(out, now.saturating_sub(item.last_access()).into());
-            out.extend_from_slice(b" cas=");
-            push_u64(out, item.cas());
-            out.extend_from_slice(b" fetch=");
-            out.extend_from_slice(if item.was_fetched() { b"yes" } else { b"no" });
-            out.extend_from_slice(b" cls=1 size=");
-            push_u64(out, (item.key().len() + item.value().len()) as u64);
+            let exptime = item.ttl(now).map_or(-1, i64::from);
+            let since = now.saturating_sub(item.last_access());
+            operator::push_about(out, item, exptime, since.into());
             out.extend_from_slice(b"\r\n");
         });
         if shown.is_none() {
@@ -254,10 +235,7 @@ impl Session {
 
 fn push_ttl(out: &mut Vec<u8>, ttl: Option<u32>) {
     match ttl {
-        Some(ttl) => {
-            out.extend_from_slice(b" t");
-            push_u64(out, ttl.into());
-        }
+        Some(ttl) => push_flag(out, b't', ttl.into()),
         None => out.extend_from_slice(b" t-1"),
     }
 }

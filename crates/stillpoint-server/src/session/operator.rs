@@ -4,18 +4,18 @@ use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
     config::MAX_REST_US,
     lock::lock,
-    privileges::misbehave,
+    log::note,
     protocol::{
         escape,
-        number::{parse_i32, parse_u32, push_u64},
+        number::{parse_i32, parse_u32},
         text::{BAD_FORMAT, Operator, Words},
     },
     shared::ShownCertificate,
     space::Directory,
-    store::{Cursor, Item, Limits, Search},
+    store::{Cursor, Item, Limits, Search, TenantError},
     watch,
 };
-use std::{sync::Arc, time::Duration};
+use std::{io::Write, sync::Arc, time::Duration};
 
 /// Number of items that a dump shows in one section, and most bytes of a line.
 const DUMP_STEP: usize = 32;
@@ -37,7 +37,6 @@ impl Session {
             Operator::Crawler => self.crawler(words, cx),
             Operator::Tenant => self.tenant(words, cx),
             Operator::DebugTime => self.debug_time(words, cx),
-            Operator::Misbehave => self.misbehave(words, cx),
             Operator::Slabs if words.at(1) == b"automove" && parse_u32(words.at(2)).is_none() => {
                 cx.out.line(BAD_FORMAT.line)
             }
@@ -190,9 +189,11 @@ impl Session {
             );
         };
         cx.shared.store.request_limit(bytes);
-        cx.shared
-            .log
-            .note(format_args!("limit set to {mib} MiB by client {}", self.id));
+        note!(
+            cx.shared.log,
+            "limit set to {mib} MiB by client {}",
+            self.id
+        );
         reply(cx, noreply, "OK");
     }
 
@@ -213,7 +214,7 @@ impl Session {
                 cx.out.line("OK");
             }
             Err(error) => {
-                cx.shared.log.note(format_args!("not refreshed: {error}"));
+                note!(cx.shared.log, "not refreshed: {error}");
                 cx.out
                     .line("SERVER_ERROR the certificate cannot be read; the log says why");
             }
@@ -232,17 +233,6 @@ impl Session {
         clock.advance(seconds);
         cx.now = clock.now();
         cx.out.line("OK");
-    }
-
-    /// `misbehave`: does what `-o drop_privileges` is against, in servers for tests.
-    fn misbehave(&self, words: &Words<'_>, cx: &mut Context<'_>) {
-        let line = match (&cx.shared.debug_clock, self.access.admin) {
-            (None, _) => "ERROR",
-            (_, false) => NOT_ADMIN,
-            _ if misbehave(words.at(1) == b"socket") => "ERROR",
-            _ => "OK",
-        };
-        cx.out.line(line);
     }
 
     /// `tenant list`, `create`, `set`, `delete`.
@@ -266,11 +256,12 @@ impl Session {
             Ok(()) => {
                 let line = words.as_slice().join(&b' ');
                 let line = String::from_utf8_lossy(&line).into_owned();
-                cx.shared.log.note(format_args!(
+                note!(
+                    cx.shared.log,
                     "{} by client {}",
                     line.escape_debug(),
                     self.id
-                ));
+                );
                 cx.out.line("OK");
             }
             Err(line) => cx.out.line(&line),
@@ -279,22 +270,26 @@ impl Session {
 }
 
 fn push_item(out: &mut Vec<u8>, item: &Item<'_>, unix_zero: i64) {
-    let unix = |seconds: u32| u64::try_from(unix_zero + i64::from(seconds)).unwrap_or(0);
+    let unix = |seconds: u32| (unix_zero + i64::from(seconds)).max(0);
     watch::push_key(out, item.key());
-    out.extend_from_slice(b" exp=");
-    match item.exptime() {
-        0 => out.extend_from_slice(b"-1"),
-        exptime => push_u64(out, unix(exptime)),
-    }
-    out.extend_from_slice(b" la=");
-    push_u64(out, unix(item.last_access()));
-    out.extend_from_slice(b" cas=");
-    push_u64(out, item.cas());
-    out.extend_from_slice(b" fetch=");
-    out.extend_from_slice(if item.was_fetched() { b"yes" } else { b"no" });
-    out.extend_from_slice(b" cls=1 size=");
-    push_u64(out, (item.key().len() + item.value().len()) as u64);
-    out.extend_from_slice(b"\n");
+    let exptime = match item.exptime() {
+        0 => -1,
+        exptime => unix(exptime),
+    };
+    push_about(out, item, exptime, unix(item.last_access()));
+    out.push(b'\n');
+}
+
+/// Appends an item's expiry, last use, CAS value and size, as `me` and dumps show them. Allocates nothing if
+/// there is room.
+pub(super) fn push_about(out: &mut Vec<u8>, item: &Item<'_>, exptime: i64, last_access: i64) {
+    let fetched = if item.was_fetched() { "yes" } else { "no" };
+    let (cas, size) = (item.cas(), item.key().len() + item.value().len());
+    // A `Vec` takes all.
+    let _ = write!(
+        out,
+        " exp={exptime} la={last_access} cas={cas} fetch={fetched} cls=1 size={size}"
+    );
 }
 
 /// `NAME=BYTES` words, over `limits`.
@@ -320,25 +315,21 @@ fn limits(words: &[&[u8]], limits: &mut Limits) -> Result<(), String> {
     crate::config::check_limits(limits).map_err(|error| format!("CLIENT_ERROR {error}"))
 }
 
+fn refused(error: TenantError) -> String {
+    format!("SERVER_ERROR {error}")
+}
+
 fn create(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
     let mut wanted = Limits::default();
     limits(words, &mut wanted)?;
-    let tenant = cx
-        .shared
-        .store
-        .create_tenant(name)
-        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    let tenant = cx.shared.store.create_tenant(name).map_err(refused)?;
     tenant.request_limits(wanted);
     follow(name, cx);
     Ok(())
 }
 
 fn change(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
-    let tenant = cx
-        .shared
-        .store
-        .tenant(name)
-        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    let tenant = cx.shared.store.tenant(name).map_err(refused)?;
     let mut wanted = tenant.limits();
     limits(words, &mut wanted)?;
     tenant.request_limits(wanted);
@@ -346,10 +337,7 @@ fn change(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), Strin
 }
 
 fn delete(name: &str, cx: &mut Context<'_>) -> Result<(), String> {
-    cx.shared
-        .store
-        .delete_tenant(name)
-        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    cx.shared.store.delete_tenant(name).map_err(refused)?;
     follow(name, cx);
     Ok(())
 }
@@ -367,34 +355,25 @@ fn list(cx: &mut Context<'_>) {
         let Ok(tenant) = cx.shared.store.tenant(&name) else {
             continue;
         };
-        let Limits {
-            min,
-            low,
-            high,
-            max,
-        } = tenant.limits();
         cx.out.bytes.extend_from_slice(b"TENANT ");
         match &*name {
             "" => cx.out.bytes.push(b'-'),
             name => escape::push(&mut cx.out.bytes, name.as_bytes()),
         }
-        let used = tenant.statistics().segment_bytes;
-        for (label, value) in [
+        let (limits, used) = (tenant.limits(), tenant.statistics().segment_bytes);
+        let show = |(label, value)| match value {
+            u64::MAX => format!(" {label}=none"),
+            value => format!(" {label}={value}"),
+        };
+        let [min, low, high, max] = [limits.min, limits.low, limits.high, limits.max];
+        let values = [
             ("min", min),
             ("low", low),
             ("high", high),
             ("max", max),
             ("used", used),
-        ] {
-            cx.out
-                .bytes
-                .extend_from_slice(format!(" {label}=").as_bytes());
-            match value {
-                u64::MAX => cx.out.bytes.extend_from_slice(b"none"),
-                value => push_u64(&mut cx.out.bytes, value),
-            }
-        }
-        cx.out.line("");
+        ];
+        cx.out.line(&values.map(show).concat());
     }
     cx.out.line("END");
 }

@@ -2,13 +2,13 @@
 
 use super::{Context, Session, operator};
 use crate::{
-    card::{Card, STATES},
+    card::STATES,
     config::{Address, ClientCertificates},
     lock::lock,
     protocol::{escape, number},
-    shared::ShownCertificate,
+    shared::{ShownCertificate, ThreadCounts},
     space::{Count, Space},
-    store::{Cursor, Limits, TenantStatistics},
+    store::{Cursor, TenantStatistics},
 };
 use std::sync::{
     Arc,
@@ -70,7 +70,7 @@ pub(super) fn collect(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> O
         _ => return None,
     };
     if !sees_all(session, cx) {
-        lines.retain(|(name, _)| !OF_ALL.contains(&name.as_str()));
+        lines.retain(|(name, _)| OF_ALL.split(' ').all(|of_all| of_all != name));
     }
     Some(lines)
 }
@@ -79,12 +79,18 @@ fn line(name: &str, value: impl ToString) -> (String, String) {
     (name.into(), value.to_string())
 }
 
+/// Makes lines of names and values.
+macro_rules! lines {
+    ($($name:literal, $value:expr;)*) => {
+        vec![$(line($name, $value)),*]
+    };
+}
+
 /// Returns the spaces that the client may ask about: all for an admin.
 fn visible(session: &Session, cx: &Context<'_>) -> Vec<Arc<Space>> {
-    if session.access.admin {
-        cx.directory.spaces.values().cloned().collect()
-    } else {
-        cx.directory.reach(&session.access.home).cloned().collect()
+    match session.access.admin {
+        true => cx.directory.spaces.values().cloned().collect(),
+        false => cx.directory.reach(&session.access.home).cloned().collect(),
     }
 }
 
@@ -95,44 +101,12 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
 }
 
 /// Statistics that are counted for all tenants together.
-const OF_ALL: [&str; 36] = [
-    "rusage_user",
-    "rusage_system",
-    "curr_connections",
-    "total_connections",
-    "rejected_connections",
-    "connection_structures",
-    "response_obj_oom",
-    "response_obj_count",
-    "response_obj_bytes",
-    "read_buf_count",
-    "read_buf_bytes",
-    "read_buf_bytes_free",
-    "read_buf_oom",
-    "malloc_fails",
-    "log_worker_dropped",
-    "log_worker_written",
-    "log_watcher_skipped",
-    "log_watcher_sent",
-    "lru_crawler_running",
-    "lru_crawler_starts",
-    "slow_kicks",
-    "idle_kicks",
-    "auth_cmds",
-    "auth_errors",
-    "bytes_read",
-    "bytes_written",
-    "accepting_conns",
-    "listen_disabled_num",
-    "time_in_listen_disabled_us",
-    "conn_yields",
-    "ssl_handshake_errors",
-    "ssl_chain_cert",
-    "ssl_key",
-    "ssl_ca_cert",
-    "log_watchers",
-    "domain_socket",
-];
+const OF_ALL: &str = "rusage_user rusage_system curr_connections total_connections rejected_connections \
+    connection_structures response_obj_oom response_obj_count response_obj_bytes read_buf_count read_buf_bytes \
+    read_buf_bytes_free read_buf_oom malloc_fails log_worker_dropped log_worker_written log_watcher_skipped \
+    log_watcher_sent lru_crawler_running lru_crawler_starts slow_kicks idle_kicks auth_cmds auth_errors bytes_read \
+    bytes_written accepting_conns listen_disabled_num time_in_listen_disabled_us conn_yields ssl_handshake_errors \
+    ssl_chain_cert ssl_key ssl_ca_cert log_watchers domain_socket";
 
 fn reset(session: &Session, cx: &Context<'_>) {
     for space in visible(session, cx) {
@@ -155,8 +129,11 @@ fn detail(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> Option<Vec<u8
     Some(lines)
 }
 
-fn sum(spaces: &[Arc<Space>], count: Count) -> u64 {
-    spaces.iter().map(|space| space.count(count)).sum()
+/// Returns a line for each count of commands, for those spaces together.
+fn commands(spaces: &[Arc<Space>]) -> impl Iterator<Item = (String, String)> {
+    let sum = |count| spaces.iter().map(|space| space.count(count)).sum::<u64>();
+    let counts = Count::ALL.iter();
+    counts.map(move |&(count, name)| line(name, sum(count)))
 }
 
 /// Returns the sums of the store's figures over those spaces. Counters start at the last reset.
@@ -169,176 +146,121 @@ fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
     all
 }
 
-const COMMANDS: [(&str, Count); 20] = [
-    ("cmd_get", Count::Get),
-    ("cmd_set", Count::Set),
-    ("cmd_flush", Count::Flush),
-    ("cmd_touch", Count::Touch),
-    ("cmd_meta", Count::Meta),
-    ("get_hits", Count::GetHit),
-    ("get_misses", Count::GetMiss),
-    ("delete_misses", Count::DeleteMiss),
-    ("delete_hits", Count::DeleteHit),
-    ("incr_misses", Count::IncrMiss),
-    ("incr_hits", Count::IncrHit),
-    ("decr_misses", Count::DecrMiss),
-    ("decr_hits", Count::DecrHit),
-    ("cas_misses", Count::CasMiss),
-    ("cas_hits", Count::CasHit),
-    ("cas_badval", Count::CasBadValue),
-    ("touch_hits", Count::TouchHit),
-    ("touch_misses", Count::TouchMiss),
-    ("store_too_large", Count::TooLarge),
-    ("store_no_memory", Count::NoMemory),
-];
-
 fn general(session: &Session, cx: &Context<'_>) -> Lines {
     let (shared, totals, watchers) = (cx.shared, &cx.shared.totals, &cx.shared.watchers);
     let spaces = visible(session, cx);
     let figures = figures(&spaces);
     let usage = cpu_time();
-    let threads = |of: fn(&crate::shared::ThreadCounts) -> &AtomicU64| -> u64 {
-        shared
-            .threads
-            .iter()
-            .map(|thread| of(thread).load(Ordering::Relaxed))
-            .sum()
-    };
-    let open = totals.connections.load(Ordering::Relaxed);
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let size = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-    let dropped = count(&totals.dropped_memory);
-    let limited = count(&totals.over_limit);
-    let limit = match session.access.admin {
-        true => shared.store.limit(),
-        false => shared
-            .store
-            .limit()
-            .min(session.access.home.tenant.limits().max),
+    let threads = |of: fn(&ThreadCounts) -> &AtomicU64| -> u64 {
+        shared.threads.iter().map(|thread| count(of(thread))).sum()
     };
-    let mut lines = vec![
-        line("pid", std::process::id()),
-        line("uptime", shared.started.elapsed().as_secs()),
-        line("time", shared.unix_now()),
-        line("version", crate::VERSION),
+    let open = size(&totals.connections);
+    let dropped = count(&totals.dropped_memory);
+    let store_limit = shared.store.limit();
+    let limit = match session.access.admin {
+        true => store_limit,
+        false => store_limit.min(session.access.home.tenant.limits().max),
+    };
+    let mut lines = lines! {
+        "pid", std::process::id();
+        "uptime", shared.started.elapsed().as_secs();
+        "time", shared.unix_now();
+        "version", crate::VERSION;
         // Sockets are waited for by epoll, without a library.
-        line("libevent", "none"),
-        line("pointer_size", usize::BITS),
-        line("rusage_user", usage.0),
-        line("rusage_system", usage.1),
-        line("max_connections", shared.settings.max_connections),
-        line("curr_connections", open),
-        line(
-            "total_connections",
-            totals.connections_total.load(Ordering::Relaxed),
-        ),
-        line(
-            "rejected_connections",
-            totals.connections_rejected.load(Ordering::Relaxed),
-        ),
-        line("connection_structures", open),
-        line("response_obj_oom", count(&totals.no_room)),
-        line("response_obj_count", size(&totals.answers)),
-        line("response_obj_bytes", size(&totals.answer_bytes)),
-        line("read_buf_count", size(&totals.requests)),
-        line("read_buf_bytes", size(&totals.buffer_bytes)),
+        "libevent", "none";
+        "pointer_size", usize::BITS;
+        "rusage_user", usage.0;
+        "rusage_system", usage.1;
+        "max_connections", shared.settings.max_connections;
+        "curr_connections", open;
+        "total_connections", count(&totals.connections_total);
+        "rejected_connections", count(&totals.connections_rejected);
+        "connection_structures", open;
+        "response_obj_oom", count(&totals.no_room);
+        "response_obj_count", size(&totals.answers);
+        "response_obj_bytes", size(&totals.answer_bytes);
+        "read_buf_count", size(&totals.requests);
+        "read_buf_bytes", size(&totals.buffer_bytes);
         // A connection gives back what it does not use.
-        line("read_buf_bytes_free", 0),
-        line("read_buf_oom", dropped),
-        line("reserved_fds", shared.settings.reserved_descriptors()),
-        line("slow_kicks", totals.dropped_slow.load(Ordering::Relaxed)),
-        line("idle_kicks", totals.idle_kicks.load(Ordering::Relaxed)),
-    ];
-    lines.extend(
-        COMMANDS
-            .iter()
-            .map(|&(name, count)| line(name, sum(&spaces, count))),
-    );
-    lines.extend([
-        line("get_expired", figures.get_expired),
-        line("get_flushed", figures.get_flushed),
-        line("auth_cmds", threads(|thread| &thread.auth)),
-        line("auth_errors", threads(|thread| &thread.auth_errors)),
-        line("bytes_read", threads(|thread| &thread.bytes_read)),
-        line("bytes_written", threads(|thread| &thread.bytes_written)),
-        line("limit_maxbytes", limit),
-        line(
-            "accepting_conns",
-            u8::from(!totals.accept_paused.load(Ordering::Relaxed)),
-        ),
-        line(
-            "listen_disabled_num",
-            totals.accept_pauses.load(Ordering::Relaxed),
-        ),
-        line(
-            "time_in_listen_disabled_us",
-            totals.accept_paused_us.load(Ordering::Relaxed),
-        ),
-        line("threads", shared.settings.threads),
-        line("conn_yields", threads(|thread| &thread.yields)),
-        line("hash_power_level", power_of_buckets(figures.index_bytes)),
-        line("hash_bytes", figures.index_bytes),
+        "read_buf_bytes_free", 0;
+        "read_buf_oom", dropped;
+        "reserved_fds", shared.settings.reserved_descriptors();
+        "slow_kicks", count(&totals.dropped_slow);
+        "idle_kicks", count(&totals.idle_kicks);
+    };
+    lines.extend(commands(&spaces));
+    lines.extend(lines! {
+        "get_expired", figures.get_expired;
+        "get_flushed", figures.get_flushed;
+        "auth_cmds", threads(|thread| &thread.auth);
+        "auth_errors", threads(|thread| &thread.auth_errors);
+        "bytes_read", threads(|thread| &thread.bytes_read);
+        "bytes_written", threads(|thread| &thread.bytes_written);
+        "limit_maxbytes", limit;
+        "accepting_conns", u8::from(!totals.accept_paused.load(Ordering::Relaxed));
+        "listen_disabled_num", count(&totals.accept_pauses);
+        "time_in_listen_disabled_us", count(&totals.accept_paused_us);
+        "threads", shared.settings.threads;
+        "conn_yields", threads(|thread| &thread.yields);
+        "hash_power_level", power_of_buckets(figures.index_bytes);
+        "hash_bytes", figures.index_bytes;
         // An index grows by some buckets at a time.
-        line("hash_is_expanding", 0),
-        line("malloc_fails", dropped.saturating_sub(limited)),
-        line("log_worker_dropped", count(&watchers.dropped)),
-        line("log_worker_written", count(&watchers.written)),
-        line("log_watcher_skipped", count(&watchers.skipped)),
-        line("log_watcher_sent", count(&watchers.sent)),
-        line("log_watchers", watchers.count()),
+        "hash_is_expanding", 0;
+        "malloc_fails", dropped.saturating_sub(count(&totals.over_limit));
+        "log_worker_dropped", count(&watchers.dropped);
+        "log_worker_written", count(&watchers.written);
+        "log_watcher_skipped", count(&watchers.skipped);
+        "log_watcher_sent", count(&watchers.sent);
+        "log_watchers", watchers.count();
         // A connection goes to the threads in turn, whatever queue of the card it came by.
-        line("unexpected_napi_ids", 0),
-        line("round_robin_fallback", 0),
-        line("bytes", figures.item_bytes),
-        line("curr_items", figures.items),
-        line("total_items", figures.stored),
-        line("expired_unfetched", figures.expired_unfetched),
-        line("evicted_unfetched", figures.evicted_unfetched),
-        line("evictions", figures.evicted),
-        line("reclaimed", figures.expired + figures.flushed),
-        line("crawler_reclaimed", figures.expired),
-        line("crawler_items_checked", figures.searched),
+        "unexpected_napi_ids", 0;
+        "round_robin_fallback", 0;
+        "bytes", figures.item_bytes;
+        "curr_items", figures.items;
+        "total_items", figures.stored;
+        "expired_unfetched", figures.expired_unfetched;
+        "evicted_unfetched", figures.evicted_unfetched;
+        "evictions", figures.evicted;
+        "reclaimed", figures.expired + figures.flushed;
+        "crawler_reclaimed", figures.expired;
+        "crawler_items_checked", figures.searched;
         // There are no lists of items, and no thread that moves them.
-        line("lrutail_reflocked", 0),
-        line("lru_maintainer_juggles", 0),
-        line("lru_bumps_dropped", 0),
-        line("moves_to_cold", 0),
-        line("moves_to_warm", 0),
-        line("moves_within_lru", 0),
-        line("direct_reclaims", 0),
-        line("evicted_active", 0),
-        line("segment_bytes", figures.segment_bytes),
-        line("segments", figures.segments),
-        line("compacted_items", figures.copied),
-        line("pinned_bytes", figures.pinned_bytes),
-    ]);
+        "lrutail_reflocked", 0;
+        "lru_maintainer_juggles", 0;
+        "lru_bumps_dropped", 0;
+        "moves_to_cold", 0;
+        "moves_to_warm", 0;
+        "moves_within_lru", 0;
+        "direct_reclaims", 0;
+        "evicted_active", 0;
+        "segment_bytes", figures.segment_bytes;
+        "segments", figures.segments;
+        "compacted_items", figures.copied;
+        "pinned_bytes", figures.pinned_bytes;
+    });
     if shared.store.search().on {
         let search = shared.store.search_statistics();
-        lines.extend([
-            line("lru_crawler_running", u8::from(search.is_running)),
-            line("lru_crawler_starts", search.passes),
-        ]);
+        lines.extend(lines! {
+            "lru_crawler_running", u8::from(search.is_running);
+            "lru_crawler_starts", search.passes;
+        });
     }
     if shared.settings.tls.is_some() {
         let read = totals.certificate_read.load(Ordering::Relaxed);
-        lines.extend([
-            line(
-                "ssl_handshake_errors",
-                totals.handshake_errors.load(Ordering::Relaxed),
-            ),
-            line(
-                "time_since_server_cert_refresh",
-                cx.now.saturating_sub(read),
-            ),
-        ]);
+        lines.extend(lines! {
+            "ssl_handshake_errors", count(&totals.handshake_errors);
+            "time_since_server_cert_refresh", cx.now.saturating_sub(read);
+        });
     }
     if session.access.admin {
         let store = shared.store.statistics_with(figures);
-        lines.extend([
-            line("tenants", store.tenants),
-            line("limbo_bytes", store.limbo_bytes),
-            line("spare_bytes", store.spare_bytes),
-        ]);
+        lines.extend(lines! {
+            "tenants", store.tenants;
+            "limbo_bytes", store.limbo_bytes;
+            "spare_bytes", store.spare_bytes;
+        });
     }
     lines
 }
@@ -371,37 +293,37 @@ fn settings(cx: &Context<'_>) -> Lines {
             Address::Tcp(address) => port = address.port(),
         }
     }
-    let mut lines = vec![
-        line("maxbytes", cx.shared.store.limit()),
-        line("maxconns", settings.max_connections),
-        line("tcpport", port),
-        line("udpport", 0),
-        line("verbosity", cx.shared.log.level()),
-        line("evictions", if settings.evict { "on" } else { "off" }),
-        line("domain_socket", unix.unwrap_or_else(|| "NULL".into())),
-        line("shutdown_command", yes(settings.shutdown)),
-        line("num_threads", settings.threads),
-        line("stat_key_prefix", ":"),
-        line("detail_enabled", "no"),
-        line("reqs_per_event", settings.requests_per_event),
-        line("cas_enabled", yes(settings.cas)),
-        line("tcp_backlog", settings.backlog),
-        line("binding_protocol", settings.binding.name()),
-        line("auth_enabled_sasl", "no"),
-        line("auth_enabled_ascii", yes(settings.authenticates())),
-        line("item_size_max", settings.item_max),
-        line("maxconns_fast", "yes"),
-        line("flush_enabled", yes(settings.flush)),
-        line("dump_enabled", yes(settings.dump)),
-        line("watch_enabled", yes(settings.watch)),
-        line("idle_timeout", settings.idle_timeout),
-        line("send_timeout", settings.send_timeout),
-        line("read_buf_mem_limit", settings.reserved_max),
-        line("lru_crawler", yes(search.on)),
-        line("lru_crawler_sleep", search.rest.as_micros()),
-        line("lru_crawler_tocrawl", search.most),
-        line("ssl_enabled", yes(settings.tls.is_some())),
-    ];
+    let mut lines = lines! {
+        "maxbytes", cx.shared.store.limit();
+        "maxconns", settings.max_connections;
+        "tcpport", port;
+        "udpport", 0;
+        "verbosity", cx.shared.log.level();
+        "evictions", if settings.evict { "on" } else { "off" };
+        "domain_socket", unix.unwrap_or_else(|| "NULL".into());
+        "shutdown_command", yes(settings.shutdown);
+        "num_threads", settings.threads;
+        "stat_key_prefix", ":";
+        "detail_enabled", "no";
+        "reqs_per_event", settings.requests_per_event;
+        "cas_enabled", yes(settings.cas);
+        "tcp_backlog", settings.backlog;
+        "binding_protocol", settings.binding.name();
+        "auth_enabled_sasl", "no";
+        "auth_enabled_ascii", yes(settings.authenticates());
+        "item_size_max", settings.item_max;
+        "maxconns_fast", "yes";
+        "flush_enabled", yes(settings.flush);
+        "dump_enabled", yes(settings.dump);
+        "watch_enabled", yes(settings.watch);
+        "idle_timeout", settings.idle_timeout;
+        "send_timeout", settings.send_timeout;
+        "read_buf_mem_limit", settings.reserved_max;
+        "lru_crawler", yes(search.on);
+        "lru_crawler_sleep", search.rest.as_micros();
+        "lru_crawler_tocrawl", search.most;
+        "ssl_enabled", yes(settings.tls.is_some());
+    };
     // Those that were read last.
     if let Some(ShownCertificate { files: tls, .. }) = &*lock(&cx.shared.certificate) {
         let mode = match tls.clients {
@@ -411,22 +333,19 @@ fn settings(cx: &Context<'_>) -> Lines {
         };
         let version = if tls.only_1_3() { "tlsv1.3" } else { "tlsv1.2" };
         let authority = tls.authority.as_ref();
-        lines.extend([
-            line("ssl_chain_cert", tls.chain.display()),
-            line("ssl_key", tls.key.display()),
-            line("ssl_verify_mode", mode),
+        lines.extend(lines! {
+            "ssl_chain_cert", tls.chain.display();
+            "ssl_key", tls.key.display();
+            "ssl_verify_mode", mode;
             // PEM, of ciphers that are not to be chosen.
-            line("ssl_keyformat", 1),
-            line("ssl_ciphers", "NULL"),
-            line(
-                "ssl_ca_cert",
-                authority.map_or("NULL".into(), |path| path.display().to_string()),
-            ),
-            line("ssl_wbuf_size", tls.buffer),
-            line("ssl_session_cache", yes(tls.sessions)),
-            line("ssl_kernel_tls", "no"),
-            line("ssl_min_version", version),
-        ]);
+            "ssl_keyformat", 1;
+            "ssl_ciphers", "NULL";
+            "ssl_ca_cert", authority.map_or("NULL".into(), |path| path.display().to_string());
+            "ssl_wbuf_size", tls.buffer;
+            "ssl_session_cache", yes(tls.sessions);
+            "ssl_kernel_tls", "no";
+            "ssl_min_version", version;
+        });
     }
     lines
 }
@@ -434,54 +353,48 @@ fn settings(cx: &Context<'_>) -> Lines {
 /// There are no slab classes: the figures that memcached has for each are those of one.
 fn items(session: &Session, cx: &Context<'_>) -> Lines {
     let figures = figures(&visible(session, cx));
-    vec![
-        line("items:1:number", figures.items),
-        line("items:1:mem_requested", figures.item_bytes),
-        line("items:1:evicted", figures.evicted),
-        line("items:1:evicted_unfetched", figures.evicted_unfetched),
-        line("items:1:outofmemory", figures.refused),
-        line("items:1:reclaimed", figures.expired + figures.flushed),
-        line("items:1:crawler_reclaimed", figures.expired),
-        line("items:1:expired_unfetched", figures.expired_unfetched),
-    ]
+    lines! {
+        "items:1:number", figures.items;
+        "items:1:mem_requested", figures.item_bytes;
+        "items:1:evicted", figures.evicted;
+        "items:1:evicted_unfetched", figures.evicted_unfetched;
+        "items:1:outofmemory", figures.refused;
+        "items:1:reclaimed", figures.expired + figures.flushed;
+        "items:1:crawler_reclaimed", figures.expired;
+        "items:1:expired_unfetched", figures.expired_unfetched;
+    }
 }
 
 fn slabs(session: &Session, cx: &Context<'_>) -> Lines {
     let figures = figures(&visible(session, cx));
-    vec![
-        line("1:total_pages", figures.segments),
-        line("1:used_chunks", figures.items),
-        line("1:mem_requested", figures.item_bytes),
-        line("active_slabs", 1),
-        line("total_malloced", figures.segment_bytes),
-    ]
+    lines! {
+        "1:total_pages", figures.segments;
+        "1:used_chunks", figures.items;
+        "1:mem_requested", figures.item_bytes;
+        "active_slabs", 1;
+        "total_malloced", figures.segment_bytes;
+    }
 }
 
 fn connections(session: &Session, cx: &Context<'_>) -> Lines {
     let mut lines = Vec::new();
-    let cards: Vec<(i32, Arc<Card>)> = lock(&cx.shared.cards)
-        .iter()
-        .map(|(id, card)| (*id, Arc::clone(card)))
-        .collect();
+    let cards = lock(&cx.shared.cards).clone();
     for (id, card) in cards {
         if !session.access.admin && *lock(&card.tenant) != session.access.home.name {
             continue;
         }
-        let own = id == session.id;
-        let mut state = STATES[usize::from(card.state.load(Ordering::Relaxed)) % STATES.len()];
-        if own {
-            state = STATES[3];
-        }
+        let state = match id == session.id {
+            true => 3,
+            false => usize::from(card.state.load(Ordering::Relaxed)),
+        };
         let last = card.last.load(Ordering::Relaxed);
-        lines.push((format!("{id}:addr"), card.peer.clone()));
+        lines.push(line(&format!("{id}:addr"), &card.peer));
         if !card.local.is_empty() {
-            lines.push((format!("{id}:listen_addr"), card.local.clone()));
+            lines.push(line(&format!("{id}:listen_addr"), &card.local));
         }
-        lines.push((format!("{id}:state"), state.into()));
-        lines.push((
-            format!("{id}:secs_since_last_cmd"),
-            cx.now.saturating_sub(last).to_string(),
-        ));
+        lines.push(line(&format!("{id}:state"), STATES[state % STATES.len()]));
+        let since = cx.now.saturating_sub(last);
+        lines.push(line(&format!("{id}:secs_since_last_cmd"), since));
     }
     lines
 }
@@ -500,50 +413,34 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
             Arc::clone(cx.directory.spaces.get(name)?)
         }
     };
-    let figures = figures(std::slice::from_ref(&space));
-    let Limits {
-        min,
-        low,
-        high,
-        max,
-    } = space.tenant.limits();
-    let limit = |value: u64| {
-        if value == u64::MAX {
-            "none".into()
-        } else {
-            value.to_string()
-        }
+    let spaces = std::slice::from_ref(&space);
+    let figures = figures(spaces);
+    let limits = space.tenant.limits();
+    let limit = |value: u64| match value {
+        u64::MAX => "none".into(),
+        value => value.to_string(),
     };
-    let name = if space.name.is_empty() {
-        "-"
-    } else {
-        &*space.name
+    let mut lines = lines! {
+        "tenant", if space.name.is_empty() { "-" } else { &*space.name };
+        "limit_min", limit(limits.min);
+        "limit_low", limit(limits.low);
+        "limit_high", limit(limits.high);
+        "limit_max", limit(limits.max);
+        "segment_bytes", figures.segment_bytes;
+        "segments", figures.segments;
+        "index_bytes", figures.index_bytes;
+        "bytes", figures.item_bytes;
+        "curr_items", figures.items;
+        "total_items", figures.stored;
+        "evictions", figures.evicted;
+        "evicted_unfetched", figures.evicted_unfetched;
+        "reclaimed", figures.expired + figures.flushed;
+        "expired_unfetched", figures.expired_unfetched;
+        "compacted_items", figures.copied;
+        "refused", figures.refused;
+        "pinned_bytes", figures.pinned_bytes;
     };
-    let mut lines = vec![
-        line("tenant", name),
-        line("limit_min", limit(min)),
-        line("limit_low", limit(low)),
-        line("limit_high", limit(high)),
-        line("limit_max", limit(max)),
-        line("segment_bytes", figures.segment_bytes),
-        line("segments", figures.segments),
-        line("index_bytes", figures.index_bytes),
-        line("bytes", figures.item_bytes),
-        line("curr_items", figures.items),
-        line("total_items", figures.stored),
-        line("evictions", figures.evicted),
-        line("evicted_unfetched", figures.evicted_unfetched),
-        line("reclaimed", figures.expired + figures.flushed),
-        line("expired_unfetched", figures.expired_unfetched),
-        line("compacted_items", figures.copied),
-        line("refused", figures.refused),
-        line("pinned_bytes", figures.pinned_bytes),
-    ];
-    lines.extend(
-        COMMANDS
-            .iter()
-            .map(|&(name, count)| line(name, space.count(count))),
-    );
+    lines.extend(commands(spaces));
     Some(lines)
 }
 
@@ -595,10 +492,9 @@ fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
             for (to, len, exptime) in shown {
                 cx.out.bytes.extend_from_slice(b"ITEM ");
                 escape::push_word(&mut cx.out.bytes, &keys[from..to]);
-                let expires = if exptime == 0 {
-                    0
-                } else {
-                    unix_zero + i64::from(exptime)
+                let expires = match exptime {
+                    0 => 0,
+                    exptime => unix_zero + i64::from(exptime),
                 };
                 cx.out.line(&format!(" [{len} b; {expires} s]"));
                 from = to;

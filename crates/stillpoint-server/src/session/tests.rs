@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     fuzz,
     store::{Condition, Limits, Mode, Search},
+    tests::{create, put},
     users::{User, Users},
 };
 
@@ -27,6 +28,21 @@ fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
     turn(session, shared, bytes).0
 }
 
+/// What threads share, and a client of the default tenant.
+fn open() -> (Arc<Shared>, Session) {
+    let shared = fuzz::new_shared(|_| {});
+    let session = fuzz::new_session(&shared.directory(), false, true);
+    (shared, session)
+}
+
+/// A client that logs in.
+fn login(shared: &Shared) -> Session {
+    let mut session = fuzz::new_session(&shared.directory(), false, false);
+    let answer = feed(&mut session, shared, b"set k 0 0 3\r\nu p\r\n");
+    assert_eq!(answer, b"STORED\r\n");
+    session
+}
+
 fn change_users(shared: &Shared, change: impl Fn(&mut User)) {
     shared.change(|directory| {
         let users = directory.users.all().iter();
@@ -38,8 +54,7 @@ fn change_users(shared: &Shared, change: impl Fn(&mut User)) {
 
 #[test]
 fn a_long_dump_gives_others_their_turns() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let (shared, mut session) = open();
     for key in 0..5000 {
         let request = format!("set {key} 0 0 1\r\nx\r\n");
         feed(&mut session, &shared, request.as_bytes());
@@ -65,11 +80,7 @@ fn a_long_dump_gives_others_their_turns() {
 fn requests_that_do_much_give_others_their_turns() {
     let shared = fuzz::new_shared(|_| {});
     let mut session = fuzz::new_session(&shared.directory(), true, true);
-    let tenant = &shared.directory().spaces[""].tenant;
-    let long = [b'x'; 90_000];
-    tenant
-        .set(b"k", 0, 0, &long, Mode::Set, Condition::default())
-        .unwrap();
+    put(&shared, "k", &[b'x'; 90_000]);
     // The most requests of a turn, and the most bytes of work.
     for (request, most, bytes) in [
         ("md k I q\r\n", 1024, 0),
@@ -100,20 +111,9 @@ fn requests_that_do_much_give_others_their_turns() {
 /// A pin copies nothing.
 #[test]
 fn a_value_that_is_copied_to_an_answer_counts_as_work() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, true);
-    let tenant = &shared.directory().spaces[""].tenant;
+    let (shared, mut session) = open();
     for (key, len) in [("short", 4000), ("long", 40_000)] {
-        let value = vec![b'x'; len];
-        let stored = tenant.set(
-            key.as_bytes(),
-            0,
-            0,
-            &value,
-            Mode::Set,
-            Condition::default(),
-        );
-        stored.unwrap();
+        put(&shared, key, &vec![b'x'; len]);
     }
     for (request, work) in [
         ("get short short\r\n", 8000),
@@ -137,16 +137,9 @@ fn a_dump_of_what_has_expired_gives_others_their_turns() {
     let tenant = &shared.directory().spaces[""].tenant;
     let now = shared.store.now();
     for key in 0..40_000u32 {
-        tenant
-            .set(
-                &key.to_le_bytes(),
-                0,
-                now.max(1),
-                b"",
-                Mode::Set,
-                Condition::default(),
-            )
-            .unwrap();
+        let (key, now) = (key.to_le_bytes(), now.max(1));
+        let stored = tenant.set(&key, 0, now, b"", Mode::Set, Condition::default());
+        stored.unwrap();
     }
     for request in ["lru_crawler metadump all\r\n", "stats cachedump 1 10\r\n"] {
         let before = work_done();
@@ -164,21 +157,13 @@ fn a_dump_of_what_has_expired_gives_others_their_turns() {
 #[test]
 fn one_in_the_middle_of_something_loses_what_its_user_loses() {
     let shared = fuzz::new_shared(|_| {});
-    for name in ["a", "b"] {
-        shared.store.create_tenant(name).unwrap();
-    }
-    shared.change(|directory| directory.follow(&shared.store, 1));
+    create(&shared, &["a", "b"]);
     let belongs = |tenant: &str| {
         change_users(&shared, |user| {
             (user.tenant, user.admin) = (tenant.into(), false);
         });
     };
-    let login = || {
-        let mut session = fuzz::new_session(&shared.directory(), false, false);
-        let answer = feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n");
-        assert_eq!(answer, b"STORED\r\n");
-        session
-    };
+    let login = || login(&shared);
     belongs("a");
     let mut dumps = login();
     for key in 0..5000 {
@@ -192,8 +177,7 @@ fn one_in_the_middle_of_something_loses_what_its_user_loses() {
     let mut other = login();
     feed(&mut other, &shared, b"set own 0 0 10\r\n01234");
     // A change that is not about them.
-    shared.store.create_tenant("c").unwrap();
-    shared.change(|directory| directory.follow(&shared.store, 1));
+    create(&shared, &["c"]);
     let answer = feed(&mut other, &shared, b"56789\r\n");
     assert_eq!(answer, b"STORED\r\n");
     assert!(feed(&mut dumps, &shared, b"").starts_with(b"key="));
@@ -210,23 +194,15 @@ fn one_in_the_middle_of_something_loses_what_its_user_loses() {
 #[test]
 fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
     let shared = fuzz::new_shared(|_| {});
-    let follow = || shared.change(|directory| directory.follow(&shared.store, 1));
-    for name in ["a", "b"] {
-        shared.store.create_tenant(name).unwrap();
-    }
-    follow();
+    create(&shared, &["a", "b"]);
     let belongs = |tenant: &str| change_users(&shared, |user| user.tenant = tenant.into());
     belongs("a");
-    let mut session = fuzz::new_session(&shared.directory(), false, false);
-    let answers = feed(
-        &mut session,
-        &shared,
-        b"set k 0 0 3\r\nu p\r\nset k 0 0 1\r\nx\r\n",
-    );
-    assert_eq!(answers, b"STORED\r\nSTORED\r\n");
+    let mut session = login(&shared);
+    let answer = feed(&mut session, &shared, b"set k 0 0 1\r\nx\r\n");
+    assert_eq!(answer, b"STORED\r\n");
     belongs("b");
     shared.store.delete_tenant("b").unwrap();
-    follow();
+    create(&shared, &[]);
     assert_eq!(feed(&mut session, &shared, b"get k\r\n"), b"");
     assert_eq!(session.close, Some(Close::Shutdown));
 }
@@ -235,8 +211,7 @@ fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
 #[test]
 fn what_no_client_watches_is_not_told() {
     let shared = fuzz::new_shared(|_| {});
-    shared.store.create_tenant("a").unwrap();
-    shared.change(|directory| directory.follow(&shared.store, 1));
+    create(&shared, &["a"]);
     let directory = shared.directory();
     let new = |name: &str| {
         let mut session = fuzz::new_session(&directory, false, true);
@@ -287,9 +262,7 @@ fn give_prefixes(shared: &Shared, prefixes: &[(&str, &str)]) {
 #[test]
 fn a_key_whose_tenant_changes_is_not_found_with_an_old_value() {
     let shared = fuzz::new_shared(|_| {});
-    for name in ["a", "b"] {
-        shared.store.create_tenant(name).unwrap();
-    }
+    create(&shared, &["a", "b"]);
     let give = |prefixes: &[(&str, &str)]| give_prefixes(&shared, prefixes);
     let mut session = fuzz::new_session(&shared.directory(), false, true);
     let mut ask = |request: &str, answer: &str| {
@@ -343,8 +316,7 @@ fn a_key_whose_tenant_changes_is_not_found_with_an_old_value() {
 #[test]
 fn a_value_on_its_way_to_a_tenant_that_has_lost_its_key_is_not_stored() {
     let shared = fuzz::new_shared(|_| {});
-    shared.store.create_tenant("a").unwrap();
-    shared.store.create_tenant("b").unwrap();
+    create(&shared, &["a", "b"]);
     give_prefixes(&shared, &[("s:", "a"), ("t:", "a")]);
     let new = || fuzz::new_session(&shared.directory(), false, true);
     let (mut lost, mut kept) = (new(), new());
@@ -449,8 +421,7 @@ fn what_is_made_in_the_second_of_a_flush_goes_with_it() {
 /// As in memcached. `scripts/stillcache-differential` compares such requests, at random.
 #[test]
 fn meta_commands_do_what_they_do_in_memcached() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let (shared, mut session) = open();
     for (requests, answers) in [
         // Of times, the one counts that the flag finds.
         ("mg k t N30\r\n", "HD t-1 W\r\n"),
@@ -512,11 +483,7 @@ fn settings_of_two_admins_are_both_kept() {
 #[test]
 fn one_that_watches_loses_what_its_user_loses() {
     let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, false);
-    assert_eq!(
-        feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n"),
-        b"STORED\r\n"
-    );
+    let mut session = login(&shared);
     assert_eq!(feed(&mut session, &shared, b"watch\r\n"), b"OK\r\n");
     let watcher = Arc::clone(session.watcher().unwrap());
     let taken = || {
@@ -545,8 +512,7 @@ fn one_that_watches_loses_what_its_user_loses() {
 /// an error, the rest is skipped, and the old value is deleted.
 #[test]
 fn a_value_that_is_ended_while_it_arrives_is_skipped() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let (shared, mut session) = open();
     let mut other = fuzz::new_session(&shared.directory(), false, true);
     let space = Arc::clone(&shared.directory().spaces[""]);
     // A quarter of it is less than both values take.
@@ -581,8 +547,7 @@ fn a_value_that_is_ended_while_it_arrives_is_skipped() {
 /// As memcached 1.6.18 answers and counts.
 #[test]
 fn details_are_those_of_memcached() {
-    let shared = fuzz::new_shared(|_| {});
-    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let (shared, mut session) = open();
     let mut ask = |request: &str| {
         let answer = feed(&mut session, &shared, request.as_bytes());
         String::from_utf8(answer).unwrap()
@@ -672,8 +637,7 @@ fn a_refused_add_deletes_nothing() {
 #[test]
 fn the_limit_of_a_tenants_clients_is_their_tenants() {
     let shared = fuzz::new_shared(|_| {});
-    shared.store.create_tenant("a").unwrap();
-    shared.change(|directory| directory.follow(&shared.store, 1));
+    create(&shared, &["a"]);
     let space = Arc::clone(&shared.directory().spaces["a"]);
     space.tenant.set_limits(Limits::max(5 << 20));
     for (admin, limit) in [(false, 5 << 20), (true, shared.store.limit())] {

@@ -2,6 +2,7 @@
 
 use super::{Close, Context, Session, State, Step, body::Then};
 use crate::{
+    log::note,
     output::{Mark, NoRoom},
     protocol::{
         number,
@@ -171,9 +172,7 @@ impl Session {
     pub(super) fn execute(&mut self, line: &[u8], behind: &[u8], cx: &mut Context<'_>) -> usize {
         if cx.shared.log.level() > 1 {
             let shown = String::from_utf8_lossy(&line[..line.len().min(300)]);
-            cx.shared
-                .log
-                .note(format_args!("<{} {}", self.id, shown.escape_debug()));
+            note!(cx.shared.log, "<{} {}", self.id, shown.escape_debug());
         }
         match text::parse(line) {
             Ok(Command::Store(storage)) => return self.store(&storage, behind, cx),
@@ -197,30 +196,16 @@ impl Session {
             noreply: storage.noreply,
         };
         let deadline = cx.deadline(storage.exptime.into());
-        self.accept(
-            storage.key,
-            storage.flags,
-            deadline,
-            storage.len,
-            then,
-            behind,
-            cx,
-        )
+        let (key, flags, len) = (storage.key, storage.flags, storage.len);
+        self.accept(key, flags, deadline, len, then, behind, cx)
     }
 
     fn command(&mut self, command: Command<'_>, cx: &mut Context<'_>) {
         match command {
             Command::Delete { key, noreply } => {
                 let deleted = self.delete(key, None, cx);
-                reply(
-                    cx,
-                    noreply,
-                    if deleted.is_ok() {
-                        "DELETED"
-                    } else {
-                        "NOT_FOUND"
-                    },
-                );
+                let line = deleted.map_or("NOT_FOUND", |()| "DELETED");
+                reply(cx, noreply, line);
             }
             Command::Arithmetic {
                 key,
@@ -279,9 +264,7 @@ impl Session {
                 if !cx.shared.settings.shutdown {
                     cx.out.line("ERROR: shutdown not enabled");
                 } else if self.access.admin {
-                    cx.shared
-                        .log
-                        .note(format_args!("stops, as client {} asks", self.id));
+                    note!(cx.shared.log, "stops, as client {} asks", self.id);
                     self.close = Some(Close::Shutdown);
                     cx.shared.stop();
                 } else {
@@ -304,13 +287,10 @@ impl Session {
         let space = cx.directory.route(&self.access.home, key);
         let deleted = space.tenant.delete(key, compare);
         space.details.delete(key);
+        let is_hit = deleted.is_ok();
         cx.count(
             space,
-            if deleted.is_ok() {
-                Count::DeleteHit
-            } else {
-                Count::DeleteMiss
-            },
+            [Count::DeleteMiss, Count::DeleteHit][usize::from(is_hit)],
         );
         deleted
     }
@@ -333,17 +313,15 @@ impl Session {
         cx: &Context<'_>,
     ) -> Result<crate::store::Number, Outcome> {
         let space = cx.directory.route(&self.access.home, key);
+        let stored = |(number, deadline)| (number, cx.stored_deadline(space, deadline));
         let what = Arithmetic {
-            initial: what
-                .initial
-                .map(|(number, deadline)| (number, cx.stored_deadline(space, deadline))),
+            initial: what.initial.map(stored),
             ..what
         };
         let done = space.tenant.arithmetic(key, what);
-        let (hit, miss) = if what.decrement {
-            (Count::DecrHit, Count::DecrMiss)
-        } else {
-            (Count::IncrHit, Count::IncrMiss)
+        let (hit, miss) = match what.decrement {
+            true => (Count::DecrHit, Count::DecrMiss),
+            false => (Count::IncrHit, Count::IncrMiss),
         };
         match &done {
             Ok(number) if !number.created => cx.count(space, hit),
@@ -361,9 +339,8 @@ impl Session {
         let deadline = cx.deadline(exptime);
         for space in cx.directory.reach(&self.access.home) {
             if !cx.shared.settings.cas {
-                space
-                    .flush_second
-                    .store(deadline.max(now), Ordering::Relaxed);
+                let second = deadline.max(now);
+                space.flush_second.store(second, Ordering::Relaxed);
             }
             space.tenant.flush_all(deadline.saturating_sub(now));
             cx.count(space, Count::Flush);
@@ -411,11 +388,11 @@ pub(super) fn tell_store(
     size: usize,
     shared: &Shared,
 ) {
-    shared
-        .watchers
-        .tell(watch::MUTATIONS, Some(space), "item_store", |line| {
-            watch::push_key(line, key);
-            let rest = format!(" status={status} cmd={command} ttl=0 clsid=1 cfd={id} size={size}");
-            line.extend_from_slice(rest.as_bytes());
-        });
+    let write = |line: &mut Vec<u8>| {
+        watch::push_key(line, key);
+        let rest = format!(" status={status} cmd={command} ttl=0 clsid=1 cfd={id} size={size}");
+        line.extend_from_slice(rest.as_bytes());
+    };
+    let (event, kind) = (watch::MUTATIONS, "item_store");
+    shared.watchers.tell(event, Some(space), kind, write);
 }

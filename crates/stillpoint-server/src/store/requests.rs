@@ -1,5 +1,7 @@
 //! Arguments and results of the methods of a tenant and of a store.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// How [`Draft::store`](super::Draft::store) treats the item that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -91,69 +93,91 @@ pub struct Cursor {
 }
 
 macro_rules! figures {
-    ($($(#[$doc:meta])* $kind:ident $name:ident;)*) => {
+    (
+        gauges { $($(#[$of_gauge:meta])* $gauge:ident;)* }
+        counters { $($(#[$of_counter:meta])* $counter:ident;)* }
+    ) => {
         /// A tenant's figures: sums over all threads, exact while no thread changes them.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct TenantStatistics {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$of_gauge])* pub $gauge: u64,)*
+            $($(#[$of_counter])* pub $counter: u64,)*
         }
 
         impl TenantStatistics {
             /// Adds the figures of another tenant.
             pub fn add(&mut self, other: &Self) {
-                $(self.$name += other.$name;)*
+                $(self.$gauge += other.$gauge;)*
+                $(self.$counter += other.$counter;)*
             }
 
             /// Returns these figures, with what has been counted since those of `then`.
             pub(crate) fn since(&self, then: &Self) -> Self {
-                Self { $($name: figures!($kind self.$name, then.$name),)* }
+                Self {
+                    $($counter: self.$counter.saturating_sub(then.$counter),)*
+                    ..*self
+                }
             }
         }
-    };
-    (gauge $now:expr, $then:expr) => {
-        $now
-    };
-    (counter $now:expr, $then:expr) => {
-        $now.saturating_sub($then)
+
+        /// Counts of events.
+        #[derive(Debug, Default)]
+        pub struct Events {
+            $(pub(super) $counter: AtomicU64,)*
+        }
+
+        impl Events {
+            /// Returns the counts, without gauges.
+            pub(super) fn counted(&self) -> TenantStatistics {
+                TenantStatistics {
+                    $($counter: self.$counter.load(Ordering::Relaxed),)*
+                    ..TenantStatistics::default()
+                }
+            }
+        }
     };
 }
 
 figures! {
-    /// Items, including expired ones that have not been removed yet.
-    gauge items;
-    /// Bytes of these items in segments: headers, keys, values.
-    gauge item_bytes;
-    /// Bytes of the tenant's segments and index, which its limits bound.
-    gauge segment_bytes;
-    /// Number of these segments.
-    gauge segments;
-    /// Bytes of its index.
-    gauge index_bytes;
-    /// Items that were ever stored.
-    counter stored;
-    /// Items that were evicted to make room.
-    counter evicted;
-    /// Of those, how many no reader had asked for.
-    counter evicted_unfetched;
-    /// Items that were removed because they had expired.
-    counter expired;
-    /// Of those, how many no reader had asked for.
-    counter expired_unfetched;
-    /// Items that a flush has removed.
-    counter flushed;
-    /// Reads that found an item which had expired.
-    counter get_expired;
-    /// Reads that found nothing, but for an item that was flushed and not freed yet.
-    counter get_flushed;
-    /// Items that the search for expired ones has looked at.
-    counter searched;
-    /// Items that eviction or compaction has copied to another segment.
-    counter copied;
-    /// Stores that were refused for a limit or without memory.
-    counter refused;
-    /// Bytes of pinned segments.
-    gauge pinned_bytes;
+    gauges {
+        /// Items, including expired ones that have not been removed yet.
+        items;
+        /// Bytes of these items in segments: headers, keys, values.
+        item_bytes;
+        /// Bytes of the tenant's segments and index, which its limits bound.
+        segment_bytes;
+        /// Number of these segments.
+        segments;
+        /// Bytes of its index.
+        index_bytes;
+        /// Bytes of pinned segments.
+        pinned_bytes;
+    }
+    counters {
+        /// Items that were ever stored.
+        stored;
+        /// Items that were evicted to make room.
+        evicted;
+        /// Of those, how many no reader had asked for.
+        evicted_unfetched;
+        /// Items that were removed because they had expired.
+        expired;
+        /// Of those, how many no reader had asked for.
+        expired_unfetched;
+        /// Items that a flush has removed.
+        flushed;
+        /// Reads that found an item which had expired.
+        get_expired;
+        /// Reads that found nothing, but for an item that was flushed and not freed yet.
+        get_flushed;
+        /// Items that the search for expired ones has looked at.
+        searched;
+        /// Items that eviction or compaction has copied to another segment.
+        copied;
+        /// Stores that were refused for a limit or without memory.
+        refused;
+    }
 }
 
 /// The figures of a whole store.

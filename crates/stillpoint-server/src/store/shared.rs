@@ -7,6 +7,7 @@ use super::{
     limit::Limit,
     lists::Lists,
     pool::Pool,
+    requests::Events,
 };
 use crossbeam_utils::CachePadded;
 use foldhash::quality::RandomState;
@@ -125,24 +126,6 @@ pub struct Sums {
 /// One of the sums.
 pub type Sum = fn(&Sums) -> &AtomicU64;
 
-/// Counts of events.
-#[derive(Debug, Default)]
-pub struct Events {
-    /// In key spaces that were flushed.
-    pub stored: AtomicU64,
-    pub evicted: AtomicU64,
-    pub evicted_unfetched: AtomicU64,
-    pub expired: AtomicU64,
-    pub expired_unfetched: AtomicU64,
-    pub flushed: AtomicU64,
-    pub get_expired: AtomicU64,
-    pub get_flushed: AtomicU64,
-    /// Items that the search for expired ones has looked at.
-    pub searched: AtomicU64,
-    pub copied: AtomicU64,
-    pub refused: AtomicU64,
-}
-
 /// Between the CAS values that a deleted tenant has given and those that it may still give.
 const CAS_GAP: u64 = 1 << 40;
 
@@ -154,6 +137,7 @@ pub struct Owner {
     pub limit: Limit,
     deleted: AtomicBool,
     pub forgotten: Forgotten,
+    /// Those of key spaces that were flushed, where a key space counts too.
     pub events: Events,
     sums: Sums,
     /// The last CAS value. Every store writes it.

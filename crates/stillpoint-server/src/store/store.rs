@@ -18,6 +18,8 @@ use super::{
     tenant::Tenant,
 };
 use crate::lock::lock;
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use std::{
     fmt, io,
     sync::{Arc, Mutex, Weak},
@@ -107,12 +109,7 @@ impl Store {
             return Err(TenantError::Exists);
         }
         #[cfg(test)]
-        if tenants.len()
-            >= self
-                .0
-                .most_tenants
-                .load(std::sync::atomic::Ordering::Relaxed)
-        {
+        if tenants.len() >= self.0.most_tenants.load(Ordering::Relaxed) {
             return Err(TenantError::OutOfMemory);
         }
         let memcg = self.0.shared.hierarchy.root().create();
@@ -295,19 +292,14 @@ impl Store {
     /// Makes the system seem without memory for items, or not.
     #[cfg(test)]
     pub(super) fn refuse_memory(&self, refuse: bool) {
-        self.0
-            .shared
-            .pool
-            .refuse
-            .store(refuse, std::sync::atomic::Ordering::Relaxed);
+        let pool = &self.0.shared.pool;
+        pool.refuse.store(refuse, Ordering::Relaxed);
     }
 
     /// Makes the system seem without memory for more than `most` tenants.
     #[cfg(test)]
     pub(crate) fn refuse_tenants_beyond(&self, most: usize) {
-        self.0
-            .most_tenants
-            .store(most, std::sync::atomic::Ordering::Relaxed);
+        self.0.most_tenants.store(most, Ordering::Relaxed);
     }
 
     /// Returns the figures. Visits all tenants.

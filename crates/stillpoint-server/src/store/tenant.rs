@@ -454,27 +454,16 @@ impl Tenant {
             Arc::clone(self.state.space(now, &section))
         };
         let (owner, counts) = (&self.state.owner, space.counts());
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let events = &owner.events;
-        TenantStatistics {
-            items: counts.items,
-            item_bytes: counts.bytes,
-            segment_bytes: owner.limit.memcg.usage(),
-            segments: owner.shared.lists.count(&owner.limit.memcg) as u64 + space.open_segments(),
-            index_bytes: space.table.index.bytes(),
-            stored: load(&events.stored) + counts.stored,
-            evicted: load(&events.evicted),
-            evicted_unfetched: load(&events.evicted_unfetched),
-            expired: load(&events.expired),
-            expired_unfetched: load(&events.expired_unfetched),
-            flushed: load(&events.flushed),
-            get_expired: load(&events.get_expired),
-            get_flushed: load(&events.get_flushed),
-            searched: load(&events.searched),
-            copied: load(&events.copied),
-            refused: load(&events.refused),
-            pinned_bytes: owner.sum(|sums| &sums.pinned)[0],
-        }
+        let mut figures = owner.events.counted();
+        figures.items = counts.items;
+        figures.item_bytes = counts.bytes;
+        figures.segment_bytes = owner.limit.memcg.usage();
+        figures.segments =
+            owner.shared.lists.count(&owner.limit.memcg) as u64 + space.open_segments();
+        figures.index_bytes = space.table.index.bytes();
+        figures.pinned_bytes = owner.sum(|sums| &sums.pinned)[0];
+        figures.stored += counts.stored;
+        figures
     }
 }
 

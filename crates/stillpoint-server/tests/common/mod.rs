@@ -5,10 +5,11 @@
 pub mod tls;
 
 use std::{
+    fs,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
-    os::unix::net::UnixStream,
-    path::PathBuf,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     thread::JoinHandle,
     time::Duration,
@@ -17,6 +18,14 @@ use stillpoint_server::{
     config::{Address, Listener, Settings},
     server::{Handle, Server},
 };
+
+/// Asks a client line by line: `client: "command" => "answer";`, without the ends of the lines.
+#[allow(unused_macros, reason = "each test program uses a part of it")]
+macro_rules! asks {
+    ($client:ident: $($command:literal => $answer:literal;)*) => {
+        $($client.ask(concat!($command, "\r\n"), concat!($answer, "\r\n"));)*
+    };
+}
 
 /// A server on a Unix socket, which stops when it is dropped.
 pub struct Running {
@@ -35,14 +44,22 @@ pub fn socket_path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("stillcache-{}-{number}-{name}", std::process::id()))
 }
 
+/// Writes a file that its owner alone may read.
+pub fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+pub fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
 pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
     Listener {
-        address: Address::Unix(path),
-        mode: 0o700,
         tenant: tenant.into(),
         admin,
-        login: true,
-        tls: false,
+        ..Listener::new(Address::Unix(path))
     }
 }
 
@@ -96,7 +113,7 @@ impl Drop for Running {
 pub struct Client(pub UnixStream);
 
 impl Client {
-    pub fn connect(path: &std::path::Path) -> Self {
+    pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("the server listens");
         // Far longer than anything takes: a test that waits for what does not come ends.
         stream

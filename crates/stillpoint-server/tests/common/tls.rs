@@ -1,6 +1,6 @@
 //! An authority, the certificates that it issues, and a client of rustls.
 
-use super::{Running, socket_path};
+use super::{Running, socket_path, write_private};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -11,7 +11,6 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -25,11 +24,6 @@ pub struct Authority {
     pub files: Tls,
     /// The files that it has made, and removes: whatever a test has put into `files`.
     made: Vec<PathBuf>,
-}
-
-pub fn write(path: &PathBuf, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 impl Authority {
@@ -50,7 +44,7 @@ impl Authority {
             made: files.files().cloned().collect(),
             files,
         };
-        write(
+        write_private(
             authority.files.authority.as_ref().unwrap(),
             &authority.certificate.pem(),
         );
@@ -68,8 +62,8 @@ impl Authority {
     /// Writes another certificate for the server.
     pub fn renew(&self) {
         let (chain, key) = self.issue("localhost");
-        write(&self.files.chain, &chain);
-        write(&self.files.key, &key);
+        write_private(&self.files.chain, &chain);
+        write_private(&self.files.key, &key);
     }
 
     /// A client that trusts it, with a certificate or without.
@@ -103,12 +97,8 @@ impl Drop for Authority {
 pub fn start(authority: &Authority, change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
     let mut settings = Settings {
         listeners: vec![Listener {
-            address: Address::Tcp("127.0.0.1:0".parse().unwrap()),
-            mode: 0,
-            tenant: String::new(),
-            admin: false,
-            login: true,
             tls: true,
+            ..Listener::new(Address::Tcp("127.0.0.1:0".parse().unwrap()))
         }],
         tls: Some(authority.files.clone()),
         ..Settings::default()

@@ -13,8 +13,7 @@ fn compare(cas: u64) -> Condition {
 
 #[test]
 fn modes_ask_for_an_item_or_for_none() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     let store = |key: &[u8], value: &[u8], mode| tenant.set(key, 3, 0, value, mode, ANY);
     for mode in [Mode::Replace, Mode::Append, Mode::Prepend] {
         assert_eq!(store(b"k", b"v", mode), Err(Outcome::NotStored));
@@ -34,8 +33,7 @@ fn modes_ask_for_an_item_or_for_none() {
 
 #[test]
 fn cas_values_decide_and_are_told() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     let first = set(&tenant, b"k", b"1").unwrap();
     assert_eq!(tenant.get(b"k", |item| item.cas()), Some(first));
     let swap = |condition| tenant.set(b"k", 0, 0, b"2", Mode::Set, condition);
@@ -49,8 +47,7 @@ fn cas_values_decide_and_are_told() {
 
 #[test]
 fn a_stale_value_is_stored_where_that_is_allowed() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     let expires = clock.now() + 50;
     let old = tenant.set(b"k", 0, expires, b"1", Mode::Set, ANY).unwrap();
     let new = tenant.set(b"k", 0, expires, b"2", Mode::Set, ANY).unwrap();
@@ -88,8 +85,7 @@ fn a_stale_value_is_stored_where_that_is_allowed() {
 
 #[test]
 fn invalidated_items_are_stale_and_have_another_cas_value() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     let find = |key: &[u8]| {
         tenant.get(key, |item| {
             assert_eq!((item.value(), item.flags()), (&b"value"[..], 9));
@@ -148,8 +144,7 @@ fn set_if(tenant: &Tenant, key: &[u8], condition: Condition) -> Result<u64, Outc
 
 #[test]
 fn numbers_wrap_stop_and_keep_their_length() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     let run = |what| tenant.arithmetic(b"n", what).map(|number| number.value);
     assert_eq!(run(Arithmetic::increment(1)), Err(Outcome::NotFound));
     let initial = Arithmetic {
@@ -169,8 +164,7 @@ fn numbers_wrap_stop_and_keep_their_length() {
 
 #[test]
 fn items_expire_in_their_second_and_touch_moves_that() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(1 << 20, true);
     let now = clock.now();
     for (key, exptime) in [(b"a", now + 10), (b"b", 0)] {
         tenant.set(key, 0, exptime, b"v", Mode::Set, ANY).unwrap();
@@ -210,8 +204,7 @@ fn items_expire_in_their_second_and_touch_moves_that() {
 
 #[test]
 fn accesses_are_told_as_they_were_before() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     set(&tenant, b"k", b"v").unwrap();
     let stored = clock.now();
     clock.advance(7);
@@ -224,8 +217,7 @@ fn accesses_are_told_as_they_were_before() {
 
 #[test]
 fn what_is_too_long_is_refused() {
-    let (store, _) = store_of(1 << 30, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(1 << 30, true);
     for len in [0, KEY_MAX + 1] {
         let key = vec![b'k'; len];
         assert_eq!(
@@ -248,8 +240,7 @@ fn what_is_too_long_is_refused() {
 #[test]
 fn a_walk_finds_each_item_once_while_the_table_grows() {
     let many = if cfg!(miri) { 60 } else { 5000 };
-    let (store, _) = store_of(16 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(16 << 20, true);
     let put = |number: u32| drop(set(&tenant, &number.to_le_bytes(), b"v"));
     (0..many).for_each(put);
     let (mut cursor, mut seen) = (Cursor::default(), vec![0; many as usize]);
@@ -270,8 +261,7 @@ fn a_walk_finds_each_item_once_while_the_table_grows() {
 
 #[test]
 fn large_drafts_stay_where_they_were_read_and_flushed_ones_are_copied() {
-    let (store, _) = store_of(8 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(8 << 20, true);
     for flush in [false, true] {
         let bytes = pattern(1, 2, if cfg!(miri) { 33_000 } else { 100_000 });
         let mut draft = tenant.prepare(b"large", 5, 0, bytes.len()).unwrap();

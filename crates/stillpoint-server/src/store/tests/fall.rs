@@ -33,8 +33,7 @@ fn check_near(figures: &StoreStatistics, limit: u64) {
 
 #[test]
 fn no_item_goes_for_an_index_that_shrinks_behind_it() {
-    let (store, _) = store_of(LIMIT, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(LIMIT, true);
     fill(&tenant);
     let full = store.statistics();
     assert!(full.all.index_bytes * 8 > full.segment_bytes, "{full:?}");
@@ -58,8 +57,7 @@ fn no_item_goes_for_an_index_that_shrinks_behind_it() {
 /// for it, and stores are not refused.
 #[test]
 fn readers_keep_an_index_and_cost_no_item() {
-    let (store, _) = store_of(LIMIT, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(LIMIT, true);
     fill(&tenant);
     let limit = LIMIT / 4;
     beside_a_reader(|| {
@@ -77,7 +75,7 @@ fn readers_keep_an_index_and_cost_no_item() {
 /// A pass waits for readers once, and not for those of each tenant.
 #[test]
 fn a_pass_waits_for_readers_once() {
-    let (store, _) = store_of(64 << 20, true);
+    let (store, _, _) = store_of(64 << 20, true);
     let tenants: Vec<_> = (0..8u8)
         .map(|number| store.create_tenant(&number.to_string()).unwrap())
         .collect();

@@ -51,7 +51,7 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
     if !is_alone("flushes_in_a_loop_take_a_bounded_amount") {
         return;
     }
-    let (store, _) = store_of(LIMIT, true);
+    let (store, _, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
     let shared = tenant.state.shared();
     let spaces = || shared.unreclaimed() - shared.pool.limbo_bytes();
@@ -83,7 +83,7 @@ fn what_is_removed_one_by_one_is_all_there_was() {
     if !is_alone("what_is_removed_one_by_one_is_all_there_was") {
         return;
     }
-    let (store, clock) = store_of(LIMIT, true);
+    let (store, _, clock) = store_of(LIMIT, true);
     let (tenant, other) = (
         store.create_tenant("flushed").unwrap(),
         store.tenant("").unwrap(),
@@ -132,7 +132,7 @@ fn items_are_removed_beside_writers() {
     if !is_alone("items_are_removed_beside_writers") {
         return;
     }
-    let (store, _) = store_of(LIMIT, true);
+    let (store, _, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
     beside_a_reader(|| {
         flush_much(&tenant);
@@ -165,7 +165,7 @@ fn items_are_removed_beside_writers() {
 /// one, the next still begins a key space.
 #[test]
 fn what_is_charged_is_not_counted_again() {
-    let (store, _) = store_of(LIMIT, true);
+    let (store, _, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("large").unwrap();
     for number in 0..30_000u64 {
         set(&tenant, &number.to_le_bytes(), b"v").unwrap();
@@ -185,7 +185,7 @@ fn what_is_charged_is_not_counted_again() {
 /// A tenant that is flushed in a loop costs another one nothing: that begins a key space.
 #[test]
 fn a_tenant_is_flushed_whatever_another_one_has_unreclaimed() {
-    let (store, clock) = store_of(LIMIT, true);
+    let (store, _, clock) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
     let others = ["", "due"].map(|name| match name {
         "" => store.tenant("").unwrap(),

@@ -16,8 +16,7 @@ fn keys(tenant: &Tenant) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_command_finds_what_was_forgotten() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     // Before anything was stored, too.
     forget(&tenant, &[b"s:"]);
     let expires = clock.now() + 50;
@@ -71,8 +70,7 @@ fn no_command_finds_what_was_forgotten() {
 
 #[test]
 fn a_prefix_covers_longer_ones_that_were_forgotten_before_and_none_after() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     let all: [&[u8]; 3] = [b"s:1", b"s:x:1", b"t:1"];
     let there = || all.map(|key| value_of(&tenant, key).is_some());
     let fill = || {
@@ -93,8 +91,7 @@ fn a_prefix_covers_longer_ones_that_were_forgotten_before_and_none_after() {
 /// Neither eviction nor compaction brings it back, and the background gives its memory back.
 #[test]
 fn what_was_forgotten_is_not_copied_and_its_memory_is_freed() {
-    let (store, _) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(4 << 20, true);
     let key = |number: u64| match number % 2 {
         0 => format!("s:{number}"),
         _ => format!("t:{number}"),

@@ -12,6 +12,14 @@ use std::{
 
 const KIB: u64 = if cfg!(miri) { 256 } else { 4096 };
 
+fn tenants<const N: usize>(store: &Store, names: [&str; N]) -> [Tenant; N] {
+    names.map(|name| store.create_tenant(name).unwrap())
+}
+
+fn prepare(tenant: &Tenant, key: u64, len: usize) -> Draft {
+    tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap()
+}
+
 fn fill(tenant: &Tenant, items: u64) {
     for number in 0..items {
         set(tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)).unwrap();
@@ -31,8 +39,7 @@ fn found(tenant: &Tenant, items: u64) -> Vec<u64> {
 
 #[test]
 fn the_limit_holds_and_what_is_used_stays() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, true);
     let hot = KIB / 16;
     for number in 0..4 * KIB {
         set(&tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)).unwrap();
@@ -56,8 +63,7 @@ fn the_limit_holds_and_what_is_used_stays() {
 
 #[test]
 fn a_lower_limit_takes_effect_at_once_and_a_higher_one_evicts_nothing() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(KIB << 10, true);
     fill(&tenant, KIB / 2);
     let before = tenant.statistics();
     assert_eq!(before.evicted, 0);
@@ -75,8 +81,7 @@ fn a_lower_limit_takes_effect_at_once_and_a_higher_one_evicts_nothing() {
 
 #[test]
 fn without_eviction_stores_are_refused_until_there_is_room() {
-    let (store, _) = store_of(KIB << 10, false);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, false);
     let (mut items, mut refused) = (0u64, None);
     while refused.is_none() {
         refused = set(&tenant, &items.to_le_bytes(), &pattern(items, 0, 1000)).err();
@@ -106,8 +111,7 @@ fn without_eviction_stores_are_refused_until_there_is_room() {
 
 #[test]
 fn overwriting_evicts_nothing_while_the_live_items_fit() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, true);
     let keys = KIB / 4;
     fill(&tenant, keys);
     // Every segment keeps some that are not overwritten.
@@ -124,11 +128,8 @@ fn overwriting_evicts_nothing_while_the_live_items_fit() {
 
 #[test]
 fn a_minimum_is_kept_while_another_tenant_floods() {
-    let (store, _) = store_of(KIB << 10, true);
-    let (quiet, loud) = (
-        store.create_tenant("quiet").unwrap(),
-        store.create_tenant("loud").unwrap(),
-    );
+    let (store, _, _) = store_of(KIB << 10, true);
+    let [quiet, loud] = tenants(&store, ["quiet", "loud"]);
     quiet.set_limits(Limits {
         min: KIB << 9,
         ..Limits::default()
@@ -143,11 +144,8 @@ fn a_minimum_is_kept_while_another_tenant_floods() {
 
 #[test]
 fn a_maximum_is_the_tenants_alone() {
-    let (store, _) = store_of(KIB << 12, true);
-    let (small, other) = (
-        store.create_tenant("small").unwrap(),
-        store.tenant("").unwrap(),
-    );
+    let (store, _, _) = store_of(KIB << 12, true);
+    let [small, other] = [store.create_tenant("small"), store.tenant("")].map(Result::unwrap);
     let max = KIB << 8;
     let limits = Limits::max(max);
     assert_eq!((small.set_limits(limits), small.limits()), (0, limits));
@@ -212,11 +210,8 @@ fn a_pin_keeps_its_bytes_and_is_capped() {
 /// A value that is only announced costs nothing; one that arrives is charged as far as it has.
 #[test]
 fn announced_values_evict_nothing_and_unfinished_ones_have_a_part() {
-    let (store, _) = store_of(KIB << 10, true);
-    let (tenant, other) = (
-        store.tenant("").unwrap(),
-        store.create_tenant("other").unwrap(),
-    );
+    let (store, _, _) = store_of(KIB << 10, true);
+    let [tenant, other] = [store.tenant(""), store.create_tenant("other")].map(Result::unwrap);
     fill(&other, 2 * KIB);
     let before = store.statistics().all;
     let len = (KIB << 10) as usize / 16;
@@ -258,9 +253,9 @@ fn announced_values_evict_nothing_and_unfinished_ones_have_a_part() {
 /// Whatever values other tenants, and other clients of the same one, have begun and do not finish.
 #[test]
 fn a_client_that_sends_a_value_stores_it() {
-    let (store, _) = store_of(KIB << 10, true);
+    let (store, _, _) = store_of(KIB << 10, true);
     let len = (KIB << 10) as usize / 16;
-    let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    let tenants = tenants(&store, ["a", "b", "c"]);
     let mut stalled: Vec<Draft> = Vec::new();
     let stall = |tenant: &Tenant, key: u64| {
         let mut draft = tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap();
@@ -297,11 +292,10 @@ fn arrive_together(mut drafts: [Draft; 2]) {
 /// Two other tenants hold the part of all tenants, with values that they do not finish.
 #[test]
 fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
-    let (store, _) = store_of(KIB << 10, true);
+    let (store, _, _) = store_of(KIB << 10, true);
     let len = (KIB << 10) as usize / 16;
-    let [a, b, c] = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
-    let prepare =
-        |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap();
+    let [a, b, c] = tenants(&store, ["a", "b", "c"]);
+    let prepare = |tenant: &Tenant, key| prepare(tenant, key, len);
     let mut stalled = Vec::new();
     for (tenant, key) in [&a, &b]
         .into_iter()
@@ -324,10 +318,9 @@ fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
 /// the tenant that stores.
 #[test]
 fn values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
-    let (store, _) = store_of(8 << 20, true);
+    let (store, _, _) = store_of(8 << 20, true);
     let len = 128 << 10;
-    let prepare =
-        |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap();
+    let prepare = |tenant: &Tenant, key| prepare(tenant, key, len);
     let hogs: Vec<_> = (0..32)
         .map(|number| store.create_tenant(&format!("hog{number}")).unwrap())
         .collect();
@@ -354,7 +347,7 @@ fn values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
 #[test]
 fn announced_values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
     const LEN: usize = 90_000;
-    let (store, _) = store_of(16 << 20, true);
+    let (store, _, _) = store_of(16 << 20, true);
     let shared = &store.tenant("").unwrap().state.owner.shared.clone();
     // A quarter has room for 16 of these values.
     shared
@@ -375,8 +368,7 @@ fn announced_values_of_a_tenant_do_not_end_each_other_where_others_have_as_much(
 /// Detects a client that keeps its place by sending a byte now and then.
 #[test]
 fn a_value_that_grows_by_less_than_a_page_keeps_its_place() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, true);
     let len = (KIB << 10) as usize / 16;
     let prepare = |key: &[u8]| tenant.prepare(key, 0, 0, len).unwrap();
     let push = |draft: &mut Draft, bytes: usize| draft.push(&vec![1; bytes]);
@@ -399,8 +391,7 @@ fn a_value_that_grows_by_less_than_a_page_keeps_its_place() {
 /// Detects bytes that were refused and count as unfinished, for which other values would be ended.
 #[test]
 fn a_value_that_is_refused_takes_no_part() {
-    let (store, _) = store_of(KIB << 10, false);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, false);
     let mut draft = tenant.prepare(b"k", 0, 0, 90_000).unwrap();
     draft.push(&[1; 10_000]).unwrap();
     let mut keys = 0..u64::MAX;
@@ -415,11 +406,10 @@ fn a_value_that_is_refused_takes_no_part() {
 #[test]
 fn a_tenant_that_announces_much_leaves_address_space_to_others() {
     const LEN: usize = 90_000;
-    let (store, _) = store_of(16 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(16 << 20, true);
     let owner = &tenant.state.owner;
     owner.shared.pool.seeming_space.set(800_000).unwrap();
-    let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    let tenants = tenants(&store, ["a", "b", "c"]);
     let announced: Vec<_> = tenants
         .iter()
         .flat_map(|tenant| [0; 30].map(|_| tenant.prepare(b"k", 0, 0, LEN)))
@@ -435,8 +425,7 @@ fn a_tenant_that_announces_much_leaves_address_space_to_others() {
 /// Memory that is resident and charged to no tenant stays within its bound, whatever is announced.
 #[test]
 fn announced_values_are_lent_no_more_spare_memory_than_there_may_be() {
-    let (store, _) = store_of(16 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(16 << 20, true);
     let pool = &tenant.state.shared().pool;
     let len = 300_000;
     let replace = || {
@@ -472,8 +461,7 @@ fn announced_values_are_lent_no_more_spare_memory_than_there_may_be() {
 #[test]
 fn large_values_use_the_memory_of_those_before() {
     const LIMIT: u64 = 16 << 20;
-    let (store, _) = store_of(LIMIT, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(LIMIT, true);
     let pool = &tenant.state.shared().pool;
     let fresh = || pool.fresh.load(Ordering::Relaxed);
     let (keys, rounds) = if cfg!(miri) { (4, 20) } else { (1000, 1200) };
@@ -514,8 +502,7 @@ fn large_values_use_the_memory_of_those_before() {
 #[cfg_attr(miri, ignore = "many items")]
 fn segments_of_a_smaller_tenant_are_used_again() {
     const LIMIT: u64 = 4 << 20;
-    let (store, _) = store_of(LIMIT, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(LIMIT, true);
     let pool = &tenant.state.shared().pool;
     let number = LIMIT / 500;
     let store_all = |first: u64| {
@@ -536,8 +523,7 @@ fn segments_of_a_smaller_tenant_are_used_again() {
 /// To ask whether readers have left costs a barrier of all threads.
 #[test]
 fn readers_are_not_asked_for_while_there_is_spare_memory() {
-    let (store, _) = store_of(16 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(16 << 20, true);
     let pool = &tenant.state.shared().pool;
     let store_one = |key: &[u8]| set(&tenant, key, &[1; 100_000]).unwrap();
     let both = [b"a", b"b"];
@@ -559,8 +545,7 @@ fn readers_are_not_asked_for_while_there_is_spare_memory() {
 
 #[test]
 fn without_memory_stores_are_refused_and_nothing_is_wrong_afterwards() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(KIB << 10, true);
     fill(&tenant, KIB / 4);
     store.refuse_memory(true);
     let mut refused = 0;
@@ -632,11 +617,8 @@ fn items_of_more_than_the_most_are_refused_from_the_start() {
 /// A tenant whose memory is all in open segments: one that is written, one that copies went to.
 #[test]
 fn open_segments_give_way_where_nothing_else_can() {
-    let (store, _) = store_of(64 << 20, true);
-    let (small, other) = (
-        store.create_tenant("small").unwrap(),
-        store.create_tenant("other").unwrap(),
-    );
+    let (store, _, _) = store_of(64 << 20, true);
+    let [small, other] = tenants(&store, ["small", "other"]);
     small.set_limits(Limits::max(512 << 10));
     for round in 0..200u64 {
         set(&small, &round.to_le_bytes(), &pattern(round, 0, 20_000)).unwrap();
@@ -659,8 +641,7 @@ fn open_segments_give_way_where_nothing_else_can() {
 /// Without eviction, what is left in an open segment is copied elsewhere.
 #[test]
 fn an_open_segment_that_is_mostly_dead_is_compacted() {
-    let (store, _) = store_of(512 << 10, false);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(512 << 10, false);
     let store = |number: u8| set(&tenant, &[number], &[number; 20_000]);
     // Two segments of 256 KiB, of which one is open.
     let refused = (0..40).find(|&number| store(number).is_err()).unwrap();
@@ -676,8 +657,7 @@ fn an_open_segment_that_is_mostly_dead_is_compacted() {
 /// Without eviction, what was flushed makes room at once, not with the next pass.
 #[test]
 fn a_flush_makes_room_without_eviction() {
-    let (store, _) = store_of(512 << 10, false);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(512 << 10, false);
     let fill = || {
         (0..200u8)
             .take_while(|&n| set(&tenant, &[n], &[n; 20_000]).is_ok())
@@ -695,8 +675,7 @@ fn a_flush_makes_room_without_eviction() {
 /// Values with segments of their own that are all asked for again and again.
 #[test]
 fn hot_large_items_give_way_where_nothing_else_can() {
-    let (store, _) = store_of(KIB << 10, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(KIB << 10, true);
     for round in 0..KIB / 8 {
         set(&tenant, &round.to_le_bytes(), &pattern(round, 0, 40_000)).unwrap();
         for back in 0..=round {
@@ -713,8 +692,7 @@ fn hot_large_items_give_way_where_nothing_else_can() {
 /// What is overwritten waits for readers; a writer that adds to it waits for them, too.
 #[test]
 fn writers_wait_for_readers_while_much_is_in_limbo() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(1 << 20, true);
     let overwrite = |times: usize| {
         for _ in 0..times {
             set(&tenant, b"k", &[1; 40_000]).unwrap();
@@ -740,7 +718,7 @@ fn writers_wait_for_readers_while_much_is_in_limbo() {
 
 #[test]
 fn pins_leave_room_for_stores() {
-    let (store, _) = store_of(1 << 20, true);
+    let (store, _, _) = store_of(1 << 20, true);
     let pins = |tenant: &Tenant| -> Vec<_> {
         (0..20u8)
             .filter_map(|key| {
@@ -774,8 +752,7 @@ fn pins_leave_room_for_stores() {
 /// A reader that comes to a large item which is about to go does not have it copied.
 #[test]
 fn an_item_with_a_segment_of_its_own_is_not_copied() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     set(&tenant, b"k", &[1; 40_000]).unwrap();
     tenant.get(b"k", |_| {}).unwrap();
     let owner = &tenant.state.owner;
@@ -791,7 +768,7 @@ fn an_item_with_a_segment_of_its_own_is_not_copied() {
 /// Threads that take the memory that others have freed: each frees enough in the end.
 #[test]
 fn stores_go_on_where_others_take_the_room() {
-    let (store, _clock) = store_of(8 << 20, true);
+    let (store, _, _clock) = store_of(8 << 20, true);
     let stores = if cfg!(miri) { 20 } else { 4000 };
     thread::scope(|scope| {
         for writer in 0..8u32 {

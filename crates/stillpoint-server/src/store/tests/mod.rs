@@ -24,8 +24,9 @@ const ANY: Condition = Condition {
     or_stale: false,
 };
 
-/// A store of that size, and the clock that it expires by. It has no background thread.
-fn store_of(limit: u64, evict: bool) -> (Store, ManualClock) {
+/// A store of that size, its default tenant, and the clock that it expires by. It has no background
+/// thread.
+fn store_of(limit: u64, evict: bool) -> (Store, Tenant, ManualClock) {
     let clock = ManualClock::new();
     let config = Config {
         limit,
@@ -33,7 +34,9 @@ fn store_of(limit: u64, evict: bool) -> (Store, ManualClock) {
         clock: Clock::Manual(clock.clone()),
         ..Config::default()
     };
-    (Store::new(config).expect("there is memory"), clock)
+    let store = Store::new(config).expect("there is memory");
+    let tenant = store.tenant("").expect("the default one");
+    (store, tenant, clock)
 }
 
 fn set(tenant: &Tenant, key: &[u8], value: &[u8]) -> Result<u64, Outcome> {

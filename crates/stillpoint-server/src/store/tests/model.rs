@@ -90,7 +90,7 @@ fn expiry(now: u32, seconds: u32) -> u32 {
 impl Model {
     fn new(evict: bool) -> Self {
         let limit = if evict { 160 << 10 } else { 8 << 20 };
-        let (store, clock) = store_of(limit, evict);
+        let (store, _, clock) = store_of(limit, evict);
         Self {
             tenant: store.tenant("").unwrap(),
             store,

@@ -17,8 +17,7 @@ pub fn store_some(tenant: &Tenant, exptime: u32) {
 
 #[test]
 fn expired_items_stay_where_they_are_not_searched_for() {
-    let (store, clock) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(4 << 20, true);
     let off = Search {
         on: false,
         ..Search::default()
@@ -52,8 +51,7 @@ fn expired_items_stay_where_they_are_not_searched_for() {
 
 #[test]
 fn a_pass_looks_at_no_more_than_it_may() {
-    let (store, clock) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(4 << 20, true);
     store.set_search(Search {
         most: 1,
         ..Search::default()
@@ -79,8 +77,7 @@ fn a_pass_looks_at_no_more_than_it_may() {
 /// each segment; and it ends, though more expires all the time.
 #[test]
 fn a_search_gives_way_and_ends() {
-    let (store, clock) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(4 << 20, true);
     store_some(&tenant, clock.now() + 1);
     clock.advance(1);
     let then = clock.now();
@@ -98,7 +95,7 @@ fn a_search_gives_way_and_ends() {
 
 #[test]
 fn tenants_take_turns_where_a_pass_does_not_come_to_all() {
-    let (store, clock) = store_of(4 << 20, true);
+    let (store, _, clock) = store_of(4 << 20, true);
     store.set_search(Search {
         rest: Duration::from_millis(1),
         ..Search::default()
@@ -170,8 +167,7 @@ fn what_is_asked_for_does_not_wait_for_a_rest() {
 
 #[test]
 fn a_read_of_what_was_flushed_is_counted_until_that_is_freed() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(1 << 20, true);
     set(&tenant, b"a", b"v").unwrap();
     set(&tenant, b"b", b"v").unwrap();
     let soon = clock.now() + 1;
@@ -206,8 +202,7 @@ fn a_read_of_what_was_flushed_is_counted_until_that_is_freed() {
 /// An eviction may free what was flushed before it is swept: then it is not looked at.
 #[test]
 fn flushed_items_that_an_eviction_frees_are_not_looked_at() {
-    let (store, _) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(4 << 20, true);
     store_some(&tenant, 0);
     tenant.flush_all(0);
     assert!(value_of(&tenant, &1u32.to_le_bytes()).is_none());
@@ -225,8 +220,7 @@ fn flushed_items_that_an_eviction_frees_are_not_looked_at() {
 /// While one thread flushes and evicts, others read what was flushed.
 #[test]
 fn flushed_items_are_read_beside_sweeps_and_evictions() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(1 << 20, true);
     let rounds = if cfg!(miri) { 3 } else { 200 };
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

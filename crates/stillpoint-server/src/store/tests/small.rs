@@ -16,8 +16,7 @@ fn key(number: u32) -> [u8; 4] {
 fn a_table_grows_and_shrinks() {
     const MANY: u32 = 90;
     const FEW: u32 = 5;
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(1 << 20, true);
     for number in 0..MANY {
         set(&tenant, &key(number), b"v").unwrap();
     }
@@ -42,7 +41,7 @@ fn a_table_grows_and_shrinks() {
 /// What was begun in a key space that has gone: a draft, a pin, a reader.
 #[test]
 fn key_spaces_come_and_go() {
-    let (store, clock) = store_of(1 << 20, true);
+    let (store, _, clock) = store_of(1 << 20, true);
     let (tenant, other) = (
         store.tenant("").unwrap(),
         store.create_tenant("other").unwrap(),
@@ -89,7 +88,7 @@ fn key_spaces_come_and_go() {
 /// thread reads them.
 #[test]
 fn segments_are_used_again_beside_a_reader() {
-    let (store, _) = store_of(64 << 10, true);
+    let (store, _, _) = store_of(64 << 10, true);
     let tenant = store.create_tenant("small").unwrap();
     tenant.set_limits(Limits::max(8 << 10));
     thread::scope(|scope| {
@@ -121,8 +120,7 @@ fn segments_are_used_again_beside_a_reader() {
 /// Without eviction, a limit refuses, and what was deleted makes room.
 #[test]
 fn what_is_dead_makes_room() {
-    let (store, _) = store_of(16 << 10, false);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(16 << 10, false);
     let put = |number: u32| set(&tenant, &key(number), &[7; 1000]).is_ok();
     let stored = (0..40).take_while(|&number| put(number)).count() as u32;
     assert!((4..40).contains(&stored), "{stored}");

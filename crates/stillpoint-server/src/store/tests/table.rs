@@ -8,8 +8,7 @@ use crate::store::{Limits, TenantStatistics};
 const ITEMS: u32 = if cfg!(miri) { 600 } else { 30_000 };
 
 fn filled(limit: u64) -> (Store, Tenant) {
-    let (store, _) = store_of(limit, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(limit, true);
     for number in 0..ITEMS {
         set(&tenant, &number.to_le_bytes(), b"v").unwrap();
     }
@@ -91,8 +90,7 @@ fn an_index_counts_to_the_limit() {
 /// Without eviction, too, what is stored stays, and what is refused is refused for a limit.
 #[test]
 fn without_eviction_an_index_grows_as_far_as_it_may() {
-    let (store, _) = store_of(if cfg!(miri) { 32 << 10 } else { 512 << 10 }, false);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(if cfg!(miri) { 32 << 10 } else { 512 << 10 }, false);
     let put = |number: u32| set(&tenant, &number.to_le_bytes(), b"v").is_ok();
     let stored = (0..ITEMS).take_while(|&number| put(number)).count() as u32;
     assert!((100..ITEMS).contains(&stored), "{stored}");

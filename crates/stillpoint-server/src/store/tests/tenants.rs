@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 #[test]
 fn key_spaces_are_separate() {
-    let (store, _) = store_of(1 << 20, true);
+    let (store, _, _) = store_of(1 << 20, true);
     let tenants: Vec<_> = ["", "a", "b"]
         .into_iter()
         .map(|name| match name {
@@ -40,7 +40,7 @@ fn key_spaces_are_separate() {
 
 #[test]
 fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
-    let (store, _) = store_of(1 << 20, true);
+    let (store, _, _) = store_of(1 << 20, true);
     let before = store.statistics().segment_bytes;
     let tenant = store.create_tenant("t").unwrap();
     for number in 0..200u32 {
@@ -72,8 +72,7 @@ fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
 /// No command has come to the tenant since it was due: the next one takes nothing back.
 #[test]
 fn a_flush_that_is_due_is_not_lost_to_one_for_later() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     set(&tenant, b"k", b"v").unwrap();
     tenant.flush_all(10);
     clock.advance(9);
@@ -93,8 +92,7 @@ fn a_flush_that_is_due_is_not_lost_to_one_for_later() {
 
 #[test]
 fn a_flush_takes_effect_when_it_is_due_and_memory_follows() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(1 << 20, true);
     let fill = |from: u32| {
         for number in from..from + 300 {
             set(&tenant, &number.to_le_bytes(), &[1; 500]).unwrap();
@@ -123,8 +121,7 @@ fn a_flush_takes_effect_when_it_is_due_and_memory_follows() {
 
 #[test]
 fn expired_items_leave_unasked() {
-    let (store, clock) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(4 << 20, true);
     let soon = clock.now() + 10;
     search::store_some(&tenant, soon);
     let full = tenant.statistics();
@@ -142,7 +139,7 @@ fn expired_items_leave_unasked() {
 #[test]
 fn many_small_tenants_cost_what_they_use() {
     let many = if cfg!(miri) { 5 } else { 1000 };
-    let (store, _) = store_of(64 << 20, true);
+    let (store, _, _) = store_of(64 << 20, true);
     for number in 0..many {
         let tenant = store.create_tenant(&format!("t{number}")).unwrap();
         set(&tenant, b"k", &[0; 100]).unwrap();
@@ -155,8 +152,7 @@ fn many_small_tenants_cost_what_they_use() {
 /// What a tenant retires after the store's end is freed, and the memory with it.
 #[test]
 fn a_tenant_that_outlives_its_store_leaves_nothing() {
-    let (store, _) = store_of(4 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(4 << 20, true);
     let pool = Arc::downgrade(&tenant.state.shared().pool);
     set(&tenant, b"k", &[0; 40_000]).unwrap();
     drop(store);
@@ -174,8 +170,7 @@ fn a_tenant_that_outlives_its_store_leaves_nothing() {
 /// What is open has a size of the time when it was opened.
 #[test]
 fn a_tenant_that_has_become_small_costs_little() {
-    let (store, _) = store_of(32 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(32 << 20, true);
     let items = if cfg!(miri) { 400 } else { 9000u32 };
     for number in 0..items {
         set(&tenant, &number.to_le_bytes(), &[1; 1000]).unwrap();
@@ -203,7 +198,7 @@ fn a_tenant_that_has_become_small_costs_little() {
 /// A client that knows a CAS value of a deleted tenant changes nothing of one with the same name.
 #[test]
 fn cas_values_of_a_deleted_tenant_do_not_come_again() {
-    let (store, _) = store_of(1 << 20, true);
+    let (store, _, _) = store_of(1 << 20, true);
     let stored = |value: &[u8]| {
         let tenant = store.create_tenant("a").unwrap();
         (set(&tenant, b"k", value).unwrap(), tenant)

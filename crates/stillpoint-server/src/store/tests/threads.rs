@@ -39,8 +39,7 @@ const LIMIT: u64 = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
 
 #[test]
 fn values_are_whole_and_not_older_than_what_was_written() {
-    let (store, _) = store_of(LIMIT, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(LIMIT, true);
     write_own_and_read_all(&store, &tenant);
     check_dead(&tenant);
     let figures = tenant.statistics();
@@ -114,8 +113,7 @@ fn write_own_and_read_all(store: &Store, tenant: &Tenant) {
 /// Compaction, eviction's copies and touches meet; no increment is lost.
 #[test]
 fn counters_lose_nothing_to_compaction() {
-    let (store, clock) = store_of(if cfg!(miri) { 1 << 20 } else { 8 << 20 }, false);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, clock) = store_of(if cfg!(miri) { 1 << 20 } else { 8 << 20 }, false);
     let counters = 5u64;
     let far = clock.now() + 1000;
     let start = Arithmetic {
@@ -165,8 +163,7 @@ fn counters_lose_nothing_to_compaction() {
 /// Of many that would make a value again, one wins, whatever is copied meanwhile.
 #[test]
 fn one_of_many_wins() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(1 << 20, true);
     for round in 0..if cfg!(miri) { 3 } else { 200u32 } {
         set(&tenant, &round.to_le_bytes(), &[0; 3000]).unwrap();
         let wins: usize = thread::scope(|scope| {
@@ -188,8 +185,7 @@ fn one_of_many_wins() {
 /// Adds of one key: one succeeds in each round.
 #[test]
 fn one_of_many_adds() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     for round in 0..if cfg!(miri) { 3 } else { 500u32 } {
         let added: usize = thread::scope(|scope| {
             let add = |own: u8| {
@@ -214,8 +210,7 @@ fn one_of_many_adds() {
 /// A pass that has begun before a flush takes nothing of what is stored after it.
 #[test]
 fn a_sweep_takes_only_what_was_flushed() {
-    let (store, _) = store_of(32 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant, _) = store_of(32 << 20, true);
     let is_short = |figures: &TenantStatistics| figures.segment_bytes < figures.item_bytes;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -247,8 +242,7 @@ fn a_sweep_takes_only_what_was_flushed() {
 /// Once a flush is due, no thread finds what was there before.
 #[test]
 fn a_flush_that_is_due_is_seen_by_all_threads() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     let barrier = Barrier::new(THREADS as usize + 1);
     let rounds = if cfg!(miri) { 3 } else { 2000 };
     let found = AtomicU64::new(0);
@@ -278,8 +272,7 @@ fn a_flush_that_is_due_is_seen_by_all_threads() {
 /// An expiry or a win mark that is set while a command copies the item is not lost.
 #[test]
 fn what_changes_in_place_is_not_lost_to_a_copy() {
-    let (store, clock) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, clock) = store_of(1 << 20, true);
     let (soon, late) = (clock.now() + 10, clock.now() + 1000);
     let touch = || tenant.touch(b"k", late).unwrap();
     let win = || assert_eq!(tenant.get(b"k", |item| item.win()), Some(true));
@@ -320,8 +313,7 @@ fn what_changes_in_place_is_not_lost_to_a_copy() {
 /// A large value that is written anew, because another thread was faster, leaves nothing in the count.
 #[test]
 fn what_was_never_published_is_not_dead_for_ever() {
-    let (store, _) = store_of(1 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(1 << 20, true);
     let value = [1; 40_000];
     set(&tenant, b"k", b"v").unwrap();
     let mut times = 0;
@@ -355,8 +347,7 @@ fn what_was_never_published_is_not_dead_for_ever() {
 /// Of drafts that replace the same item, those that were late are written into the same memory again.
 #[test]
 fn drafts_that_were_late_leave_nothing_in_the_count() {
-    let (store, _) = store_of(16 << 20, true);
-    let tenant = store.tenant("").unwrap();
+    let (_store, tenant, _) = store_of(16 << 20, true);
     set(&tenant, b"k", b"v").unwrap();
     let rounds = if cfg!(miri) { 4 } else { 3000 };
     thread::scope(|scope| {
