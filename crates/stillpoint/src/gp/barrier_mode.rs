@@ -2,12 +2,12 @@
 
 use crate::platform::barrier;
 
-/// How readers and updaters come to an order.
+/// The barriers that order readers and updaters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarrierMode {
     /// Readers go without fences where the kernel has `membarrier(2)`; a grace period pays for it.
     Membarrier,
-    /// Both sides fence: grace periods without a system call, and no reader is ever interrupted.
+    /// Both sides fence: grace periods make no system call, and no reader is ever interrupted.
     Fence,
     /// A section begins with a fence, and ends without one where the kernel has `membarrier(2)`.
     /// Grace periods make no system call, except for a waiter that is about to sleep.
@@ -21,7 +21,7 @@ impl BarrierMode {
         self != Self::Membarrier || barrier::readers_fence()
     }
 
-    /// Returns true if they fence where it ends.
+    /// Returns true if readers fence where a section ends.
     pub(super) fn readers_fence_at_end(self) -> bool {
         self == Self::Fence || barrier::readers_fence()
     }

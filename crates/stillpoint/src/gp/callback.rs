@@ -1,10 +1,10 @@
 //! Callbacks: a callback and its link, the stack and the queue of those that wait, and how they are run.
 //!
-//! [`Callbacks::push`] pushes onto a stack that any thread may push to. The thread that has the lock of
-//! the queue, which is mostly a pass, takes everything from the stack at once, reverses it and appends it.
-//! From the queue's front the pass runs those whose grace period has ended, in order, with nothing of the
-//! engine held. Each callback carries the cookie that was taken when it was queued; running in batches
-//! never raises it.
+//! [`Callbacks::push`] pushes onto a stack that any thread may push to. The thread that holds the queue's
+//! lock, usually in a pass, takes everything from the stack at once, reverses it and appends it. From the
+//! queue's front the pass runs those whose grace period has ended, in order, with no lock of the queue
+//! held. Each callback carries the cookie that was taken when it was queued; running in batches never
+//! raises it.
 
 use super::{
     delay::Delay,
@@ -44,16 +44,16 @@ pub(super) struct Links {
     pub(super) cookie: Cookie,
 }
 
-// SAFETY: a head holds no data of a thread; while it is queued only the queue touches it,
-// through raw pointers, and the caller of `call_head` promised that the object may be handed to
-// another thread.
+// SAFETY: a head holds no thread-local data; while it is queued only the queue touches it, through
+// raw pointers, and the caller of `call_head` promised that the object may be handed to another
+// thread.
 unsafe impl Send for CallbackHead {}
 // SAFETY: a shared reference to a head gives access to nothing.
 unsafe impl Sync for CallbackHead {}
 
 impl CallbackHead {
-    /// The offset of a queued head's function, in bytes: the C library detects by it a head that is
-    /// queued already.
+    /// The offset of a queued head's function, in bytes. The C library reads it to detect a head
+    /// that is already queued.
     pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
 
     /// Makes a head that is not queued. Async-signal-safe.
@@ -111,7 +111,7 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
     }
 }
 
-/// Returns the same as [`boxed`]; `None` without memory.
+/// Returns the same as [`boxed`], or `None` if out of memory.
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place =
@@ -129,7 +129,7 @@ pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback
     })
 }
 
-/// The function to call, and the offset of its link.
+/// A callback: its head, and the function to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Callback {
     pub(crate) head: NonNull<CallbackHead>,
@@ -141,9 +141,9 @@ pub(crate) struct Callback {
 pub(super) struct Queue {
     first: *mut CallbackHead,
     pub(super) last: *mut CallbackHead,
-    /// How many have ever come.
+    /// Number of callbacks ever added.
     pub(super) came: u64,
-    /// How many have ever left.
+    /// Number of callbacks ever removed.
     pub(super) left: u64,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Makes an empty queue, to which `came` callbacks have been added before, and have left.
+    /// Makes an empty queue that counts `came` callbacks as added and removed.
     pub(super) const fn new(came: u64) -> Self {
         Self {
             first: ptr::null_mut(),
@@ -237,7 +237,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Returns an empty one, from which `came` callbacks have left.
+    /// Makes an empty queue that counts `came` callbacks as added and removed.
     pub(super) const fn new(came: u64) -> Self {
         Self {
             queue: Queue::new(came),
@@ -261,11 +261,11 @@ impl Callbacks {
     }
 
     /// Queues `callback`, to be run once `cookie`'s grace period has ended. Returns true if the
-    /// queue was empty, so that the thread that runs passes may be asleep. Lock-free.
+    /// stack was empty: the thread that runs passes may be asleep. Lock-free.
     ///
     /// # Safety
     ///
-    /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the
+    /// The head is valid, in no queue, and accessed by no other code until its callback runs; the
     /// callback may run on any thread.
     pub(super) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
         self.queue_times.note_queued();
@@ -282,8 +282,8 @@ impl Callbacks {
         self.incoming.push(head, link)
     }
 
-    /// Queues `callback` behind everything that has been queued before this call, as already due.
-    /// Refused if something before it waits for `section`, the caller's own.
+    /// Queues `callback`, which is due at once, behind all callbacks that were queued before this
+    /// call. Fails if one of them waits for `section`, which is the caller's own.
     ///
     /// # Safety
     ///
@@ -339,10 +339,11 @@ impl Callbacks {
         queue
     }
 
-    /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The
-    /// callers take turns: the engine's pass is one thread at a time. Calls `has_run` after each.
-    /// Returns what the rest waits for. If a callback forks, those behind it are forgotten in the
-    /// child, like all the others that waited.
+    /// Runs, in order, the callbacks whose grace period `has_ended`, with no lock of the queue
+    /// held. Panics are contained and counted. Called by one thread at a time: the one that makes
+    /// the engine's pass. Calls `has_run` after each callback. Returns what the remaining ones wait
+    /// for. If a callback forks, those behind it are forgotten in the child, like all others that
+    /// were waiting.
     pub(super) fn run(
         &self,
         domain: u64,
@@ -374,8 +375,9 @@ impl Callbacks {
         rest
     }
 
-    /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a
-    /// pass leaves empty. Returns what the rest waits for, and when those were queued.
+    /// Moves the callbacks whose grace period `has_ended` and whose delay is over to `running`,
+    /// which each pass leaves empty. Returns what the remaining ones wait for, and when those that
+    /// were moved were queued.
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Outlook, Taken) {
         let mut waiting = lock(&self.waiting);
         let queue = self.absorb(&mut waiting);
@@ -398,7 +400,7 @@ impl Callbacks {
         (rest, waiting.batches.take(left))
     }
 
-    /// Callbacks that wait or run at this moment.
+    /// Returns the number of callbacks that wait or run at this moment.
     pub(super) fn pending(&self) -> u64 {
         // Invoked first: a callback that is queued and run between the two loads then counts as
         // waiting, never as -1. Acquire, pairs with `run`: the second load sees those queued that

@@ -1,10 +1,10 @@
-//! How long callbacks are kept before they may run: 0, except for programs that rely on late ones.
+//! The delay before callbacks may run: 0, except for programs that rely on late callbacks.
 //!
-//! A head has no word for a time, so batches are timed. The callbacks that wait when the first of
-//! the queue is looked at are a batch, which is kept for the delay from then on; those that come
-//! meanwhile are the next one. So a callback is never early, and waits for at most twice the delay.
-//! A barrier makes a batch of all callbacks before it, which is due at once and stays so, whatever
-//! the delay is set to meanwhile.
+//! A head has no word for a time, so batches are timed. The callbacks that wait when a pass looks
+//! at the front of the queue form a batch, which is kept for the delay from then on; those that
+//! arrive meanwhile form the next batch. So a callback is never early, and waits for at most twice
+//! the delay. A barrier makes a batch of all callbacks before it, which is due at once and stays
+//! so, whatever the delay is set to meanwhile.
 
 use crate::platform::{
     clock::{self, Nanos},
@@ -24,7 +24,7 @@ pub(super) struct Delay {
 pub(super) struct Batch {
     /// The address of the last callback of the batch; 0 while there is no batch.
     last: usize,
-    /// `None`: it is due.
+    /// When the batch began to wait; `None` if it is due.
     since: Option<Nanos>,
 }
 
@@ -34,7 +34,8 @@ impl Batch {
         since: None,
     };
 
-    /// Notes that the first of the queue, whose address is `head`, has left it. Under the queue's lock.
+    /// Notes that the callback at the front of the queue, whose address is `head`, has left it. Under
+    /// the queue's lock.
     #[inline]
     pub(super) fn let_go(&mut self, head: usize) {
         if self.last == head {
@@ -97,8 +98,8 @@ impl Delay {
         (now < due).then_some(due)
     }
 
-    /// Makes all of the queue due, up to its present last callback, also if there is no delay yet. Under
-    /// the queue's lock.
+    /// Makes every callback up to `last`, the queue's last one, due at once, even if a delay is set
+    /// later. Under the queue's lock.
     pub(super) fn hurry(&self, last: usize) {
         *lock(&self.batch) = Batch { last, since: None };
     }
@@ -142,7 +143,7 @@ mod tests {
         let_go(heads[2]);
         assert!(
             until(&delay, heads[2]).is_some(),
-            "of the batch of before nothing is left"
+            "nothing is left of the earlier batch"
         );
     }
 

@@ -80,7 +80,7 @@ pub(crate) struct Engine<P> {
     pub(super) callbacks: Callbacks,
     pub(crate) futures: Futures,
     pub(super) service: Service,
-    /// Into the statistics page.
+    /// The engine's words in the statistics page.
     pub(super) tap: Tap,
     policy: PhantomData<P>,
 }
@@ -191,7 +191,8 @@ impl<P: Policy> Engine<P> {
         })
     }
 
-    /// Returns a cookie for `seq`, unless the policy leaves a grace period out.
+    /// Returns a cookie for `seq`; for the number before it if the policy leaves a grace period
+    /// out.
     fn cookie(seq: Seq) -> Cookie {
         let cookie = Cookie::new(seq);
         if P::WHOLE_GRACE_PERIODS {
@@ -225,8 +226,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Returns whether the grace period is known to have ended. One load (W6); decides nothing. The
-    /// accesses of the sections that it waited for happen before what the caller does then.
+    /// Returns whether the grace period is known to have ended. One load (W6); decides nothing. If
+    /// so, the accesses in the sections that it waited for happen before the caller's next actions.
     #[inline]
     pub(crate) fn has_ended(&self, cookie: Cookie) -> bool {
         self.shared.seq.completed().at_least(cookie.seq())
@@ -267,8 +268,7 @@ impl<P: Policy> Engine<P> {
         let seq = &self.shared.seq;
         let goal = cookie.seq();
         if !seq.fenced().at_least(goal) {
-            // Acquire [W2]: what was unlinked before the cookies up to this one is so before the
-            // barrier.
+            // Acquire [W2]: what was unlinked before the cookies up to this one were taken happens before the barrier.
             let started = self.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
             self.heavy_barrier(P::HEAVY_BARRIER, role, BarrierMode::heavy);
@@ -322,8 +322,8 @@ impl<P: Policy> Engine<P> {
         self.readers == BarrierMode::Membarrier
     }
 
-    /// Returns the oldest section that is older than `fenced`, or `fenced`; and whether one of the
-    /// caller's own holds `goal` up.
+    /// Returns the oldest section that is older than `fenced`, or `fenced`; and whether a section
+    /// of the caller holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan {
             oldest: fenced,
@@ -331,7 +331,7 @@ impl<P: Policy> Engine<P> {
         };
         let mut cached_holdout = ptr::null();
         let mut one_passed_over = P::EVERY_HOLDOUT;
-        // Not a `for`, which goes from record to record by a state of three nested iterators.
+        // Not a `for` loop, which would step through three nested iterators for each record.
         self.holdouts(fenced).for_each(|(record, section)| {
             if !mem::replace(&mut one_passed_over, true) {
                 return;
@@ -359,7 +359,7 @@ impl<P: Policy> Engine<P> {
         scan
     }
 
-    /// Returns the oldest section that the thread `me` has open, through whatever record.
+    /// Returns the oldest section that the thread `me` has open, through any of its records.
     pub(crate) fn section_of(&self, me: Token) -> Option<Seq> {
         self.registry
             .iter()
@@ -368,7 +368,7 @@ impl<P: Policy> Engine<P> {
             .reduce(Seq::older)
     }
 
-    /// Returns the section by which the thread `me` holds grace periods up, if it has one.
+    /// Returns a section by which the thread `me` holds grace periods up, if it has one.
     pub(crate) fn own_holdout(&self, me: Token) -> Option<Holdout> {
         let own = |record: &&Record| record.is_owned_by(me) && record.is_reading();
         self.registry
@@ -377,7 +377,7 @@ impl<P: Policy> Engine<P> {
             .map(|record| Holdout::of(record, &[]))
     }
 
-    /// Returns the record through which the thread `me` has a section open, as a thread.
+    /// Returns the record through which the thread `me` has a section of [`Flavour::Thread`] open.
     pub(crate) fn open_record_of(&self, me: Token) -> Option<&Record> {
         self.registry.iter().find(|record| record.is_section_of(me))
     }
@@ -423,7 +423,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Issues the partner of `light`, whatever the domain's readers do, unless the policy leaves it out.
+    /// Issues the partner of `light`, whatever the domain's barrier mode, if `present`.
     pub(crate) fn process_barrier(&self, present: bool) {
         if present {
             // Heavy, pairs with `light`: that of any thread is wholly before or wholly after this.
@@ -494,8 +494,8 @@ impl<P: Policy> Engine<P> {
         self.registry.iter().count() as u64
     }
 
-    /// Returns the number of grace periods that this engine has ended; one that ends several numbers at
-    /// once counts as one.
+    /// Returns the number of grace periods that this engine has ended; several numbers that end at once
+    /// count as one.
     pub(crate) fn grace_periods(&self) -> u64 {
         let counts = self.shared.seq.counts();
         counts.grace_periods.load(Ordering::Relaxed)
@@ -539,7 +539,7 @@ impl<P: Policy> Engine<P> {
         self.tap.follow(READER_RECORDS, || self.records());
     }
 
-    /// Copies what it counts into the statistics page from now on.
+    /// Copies the engine's counters into `words` of the statistics page from now on.
     pub(crate) fn open_tap(&self, words: Words) {
         self.tap.open(words);
         let times = &self.shared.seq.timing().times;
@@ -548,7 +548,7 @@ impl<P: Policy> Engine<P> {
         times.publish(words, CALLBACK_TIMES);
     }
 
-    /// Copies all that it has counted into the statistics page, which has zeros there.
+    /// Copies the stalls and times counted so far into the statistics page, which has zeros there.
     pub(crate) fn publish_all(&self) {
         self.publish_stalls();
         self.shared.seq.timing().times.copy_all();
@@ -561,15 +561,16 @@ impl<P: Policy> Engine<P> {
         counts.heavy_barriers.load(Ordering::Relaxed) + counts.led_barriers.load(Ordering::Relaxed)
     }
 
-    /// Returns whether all sections are over that had begun before this call; see `owners.rs`.
-    /// `own` says whether the caller has a record here, in which it is in no section.
+    /// Returns true if no other thread or guard is registered, so that all sections that began
+    /// before this call are over; see `owners.rs`. `own` says whether the caller has a record here
+    /// and is in no section of it.
     #[inline]
     pub(crate) fn has_no_reader(&self, own: impl Fn() -> bool) -> bool {
         self.shared.owners.no_other_reads(own)
     }
 
-    /// Returns the same as [`Engine::get_state`], for a caller that may poll the cookie, whatever waits
-    /// there are meanwhile.
+    /// Returns the same as [`Engine::get_state`], for a caller that may poll the cookie: from now on a
+    /// wait that begins later ends that grace period even if no reader is registered.
     pub(crate) fn get_state_to_ask(&self) -> Cookie {
         self.shared.owners.note_named();
         self.get_state()

@@ -2,9 +2,9 @@
 //! so it lies beside the records and not in them, and scans do not load it.
 //!
 //! A reader writes it with plain stores, and a report may read it meanwhile. Each part is whole, but a
-//! report on a section that ends at that moment may mix its parts with those of the next. Everything but
-//! numbers is behind a lock, so that the reader cannot free it while a report copies it; the reader
-//! waits for that copy.
+//! report on a section that ends at that moment may mix its parts with those of the next. Names and
+//! backtraces, which the reader frees, are behind a lock, so that it cannot free them while a report
+//! copies them; the reader waits for that copy.
 
 use crate::platform::{
     clock::Nanos,
@@ -15,8 +15,7 @@ use std::{mem, panic::Location, ptr};
 #[cfg(feature = "stall-backtrace")]
 use std::backtrace::Backtrace;
 
-/// A value that its owner sets and removes, and that reports copy: a counted pointer, under the
-/// lock.
+/// A value that its owner sets and removes, and that reports copy: a counted pointer behind a lock.
 #[derive(Debug)]
 pub(super) struct Shelf<T>(pub(super) Mutex<Option<Arc<T>>>);
 
@@ -43,7 +42,7 @@ pub(crate) struct Entry {
     tid: AtomicU32,
     /// Whether there is a name. Accessed by the owner alone.
     named: AtomicBool,
-    /// The task's name, in two boxes, so that the pointer is thin.
+    /// The task's name. The inner box makes the pointer thin.
     pub(super) name: Shelf<Box<str>>,
     /// When an owned section was entered, approximately; 0 for others.
     since: AtomicU64,
@@ -122,7 +121,7 @@ impl Entry {
     }
 
     pub(super) fn location(&self) -> Option<&'static Location<'static>> {
-        // SAFETY: null, or made of a reference to what lives for ever.
+        // SAFETY: null, or made from a `'static` reference.
         unsafe { self.location.load(Ordering::Relaxed).as_ref() }
     }
 

@@ -44,9 +44,9 @@ impl<P: Policy> ForkReset for Engine<P> {
 
 impl<P: Policy> Engine<P> {
     /// Returns, in the child of a fork, whether the only thread owns all records that have an owner, and
-    /// no lost thread was taking a record or giving one back. Then the registry needs no reset: a
-    /// record is counted before its lock is taken, and gets its owner under the lock. Records for guards
-    /// do need one, because they have the thread's old kernel id.
+    /// no lost thread was taking a record or giving one back. Then the registry needs no reset: a record
+    /// is counted before the registry's lock is taken, and gets its owner under that lock. Records for
+    /// guards do need one, because they have the thread's old kernel id.
     pub(crate) fn has_records_of_this_thread_alone(&self) -> bool {
         let me = thread::token();
         let mut owned = self.registry.iter().filter(|record| record.has_owner());
@@ -122,7 +122,8 @@ unsafe fn frees(record: &Record, me: Token, tid: u32) -> bool {
     }
     let stays = record.is_open_guard();
     if !stays {
-        // SAFETY: its owner is not the only thread that there is, by the caller's promise.
+        // SAFETY: its owner is not the calling thread, the only one that exists, by the caller's
+        // promise.
         unsafe { record.reset() };
     }
     !stays
@@ -158,7 +159,7 @@ unsafe fn callbacks(callbacks: &Callbacks) {
     callbacks.queue_times.reset_in_child();
 }
 
-/// Forgets the tasks that wait, where they are.
+/// Forgets the tasks that wait, without dropping their wakers.
 ///
 /// # Safety
 ///
@@ -179,7 +180,7 @@ unsafe fn futures(futures: &Futures) {
 unsafe fn service(service: &Service, serves: bool) {
     let state = match serves {
         _ if service.stop.load(Ordering::Relaxed) => State::Stopped,
-        // If it was down, the child tries for itself.
+        // Also if it was down: the child tries again.
         true => State::Running {
             server: Server::Forked,
             ended: Vec::new(),

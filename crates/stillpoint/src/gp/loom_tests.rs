@@ -1,10 +1,10 @@
 //! One model-checked test for each pair of orderings in `engine.rs` and its folder, `callback.rs` and
 //! `server.rs`.
 //!
-//! An element is a loom cell: reading it while, or freeing it before, another thread's use of it is
-//! ordered is an error that loom reports. Time stands still in the model, so a waiter that is never
-//! woken is a deadlock, which loom reports too. The variants that leave a barrier out must fail,
-//! and show that the tests can.
+//! An element is a loom cell: loom reports an error if one thread's use of it and another's free
+//! are not ordered. Time stands still in the model, so a waiter that is never woken is a deadlock,
+//! which loom reports too. The variants that leave a barrier out must fail, which shows that the
+//! tests can.
 //!
 //! Detects a scan that does not wait, each of R1 to R4, W1, W3 to W6, S2 and O1 to O5 weakened, and
 //! the kernel's three races of Tasks Trace.
@@ -85,13 +85,13 @@ impl<P: Policy> World<P> {
             .register(Token::for_model(number), Flavour::Thread)
     }
 
-    /// The record at an address that came from [`World::register`], on another thread.
+    /// Returns the record at an address that came from [`World::register`], on another thread.
     fn at(&self, address: usize) -> &Record {
         // SAFETY: records live as long as the engine.
         unsafe { &*ptr::with_exposed_provenance(address) }
     }
 
-    /// A section that uses the element if it can still be found.
+    /// Runs a section that uses the element if it can still be found.
     fn read(&self, record: &Record) {
         record.lock();
         self.use_element();
@@ -126,7 +126,7 @@ pub(super) fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// One reader against one updater who does everything: R1 to R4 with W1 to W6.
+/// One reader against one updater that takes every step: R1 to R4 with W1 to W6.
 fn reader_and_updater<P: Policy>(sections: usize) {
     model(move || {
         let world = World::<P>::new();
@@ -290,8 +290,8 @@ fn loom_cookie_ended_by_another() {
     });
 }
 
-/// W3 handed on through `fenced`: two updaters advance at once, for two elements; a
-/// scan may rely on the other's barrier.
+/// W3 handed on through `fenced`: two threads advance at once, and a scan may rely on the other's
+/// barrier.
 #[test]
 fn loom_two_advancers() {
     model(|| {
@@ -367,8 +367,9 @@ fn loom_record_changes_hands() {
 }
 
 /// S1 with a record that changes hands meanwhile: a waiter flags it for the section of the last
-/// owner, and finds the next owner's in its way, which had been counted as one (O1, O2) before the
-/// last had left. Its unlock signals. The first section ends as with membarrier, without a fence.
+/// owner, and then finds the next owner's section, which was counted (O1, O2) before the last owner
+/// had left. The next owner's unlock signals. The first section ends without a fence, as in
+/// membarrier mode.
 #[test]
 fn loom_flag_outlives_a_change_of_hands() {
     let mut builder = loom::model::Builder::new();
@@ -377,7 +378,7 @@ fn loom_flag_outlives_a_change_of_hands() {
         let world = World::<Sound>::new();
         let theirs = Arc::clone(&world);
         let first = ptr::from_ref(world.register(1)).expose_provenance();
-        // There is no other record that is free.
+        // Leaves no other record free.
         let _ = world.register(2);
         world.at(first).begin_without_fence();
         let readers = thread::spawn(move || {
@@ -443,7 +444,7 @@ impl Work for Job {
     }
 }
 
-/// `kick` with `rounds`: work that is made visible before a kick is seen, however it meets the
+/// `kick` with `serve`: work that is made visible before a kick is seen, however it meets the
 /// thread's going to sleep.
 #[test]
 fn loom_kick() {
@@ -512,7 +513,7 @@ fn loom_stop() {
     });
 }
 
-/// A service thread whose work is nothing; it ends with the first grace period.
+/// A service thread without work; it ends with the first grace period.
 struct Idle(Engine<Sound>);
 
 impl Work for Idle {
@@ -524,7 +525,7 @@ impl Work for Idle {
     }
 }
 
-/// The same for a promise: a started cookie comes true without a further call.
+/// `start_polled` with `serve`: its grace period ends without a further call.
 #[test]
 fn loom_promise_is_kept() {
     model(|| {

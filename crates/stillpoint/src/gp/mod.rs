@@ -14,9 +14,9 @@
 //! | `engine/wait`; `wakers` | threads and tasks that wait for one; the tasks to wake |
 //! | `engine/callbacks`; `callback`, `delay`, `queue_times`, `stack` | functions that run after one; their queue, and how long they are kept |
 //! | `engine/service`; `server`, `pool`, `work` | the thread for what no caller does: its rounds; its state, and how it ends; threads that domains share |
-//! | `engine/stall`; `stalls`, `report` | grace periods that do not end; what is timed, and what is told of them |
+//! | `engine/stall`; `stalls`, `report` | grace periods that do not end; what is timed, and what is reported |
 //! | `fork` | all of this in the child of a fork |
-//! | `policy` | what tests may leave out to see themselves fail |
+//! | `policy` | what tests may switch off to see themselves fail |
 //!
 //! There is no circle of imports (`tests/imports.rs`): the parts of an engine are below it, and the
 //! files of its folder, which have its methods, above.
@@ -52,7 +52,8 @@ mod loom_tests;
 #[cfg(all(test, stillpoint_shuttle))]
 mod shuttle_tests;
 
-/// Whether this is the model, in which time stands still and each step more costs minutes.
+/// Whether this is a build for model checkers: time stands still, and each further step costs
+/// minutes.
 pub(crate) const IN_MODEL: bool = cfg!(stillpoint_loom);
 
 pub(crate) use barrier_mode::BarrierMode;

@@ -18,9 +18,9 @@
 //!
 //! * **O3 first.** The section's loads come after O2, so they find the object unlinked.
 //! * **O2 first.** O4 reads what O1 wrote or a later value. Each O5 comes after its own O1 in the
-//!   count's order, and the count was never below 0; so where it is 0, each O1 before has its O5
-//!   before, this section's too. O4 reads from the release sequence of all of them (there are only
-//!   read-modify-writes), so the section's accesses happen before the free.
+//!   count's order, and the count was never below 0. So if O4 reads 0, the O5 of every earlier O1
+//!   is also earlier, including this section's. O4 reads from the release sequence of all of them
+//!   (there are only read-modify-writes), so the section's accesses happen before the free.
 //!
 //! The waiter's own record needs neither: its sections are in the waiter's program order.
 //!
@@ -65,8 +65,8 @@ impl Owners {
     /// Stops counting a record that is given back. Must be called after its last section.
     /// Async-signal-safe.
     pub(super) fn leave(&self) {
-        // Release [O5]: what our sections did happens before what a waiter does that does not count
-        // us.
+        // Release [O5]: our sections' accesses happen before the actions of a waiter that no longer
+        // finds us counted.
         self.owned.fetch_sub(1, Ordering::Release);
     }
 
@@ -102,7 +102,7 @@ impl Owners {
         }
     }
 
-    /// Resets the count in the child of a fork, which has `owned` of them.
+    /// Sets the count to `owned`, in the child of a fork.
     pub(super) fn reset(&self, owned: u64) {
         self.owned.store(owned, Ordering::Relaxed);
     }
@@ -118,8 +118,8 @@ mod loom_tests {
     use crate::platform::thread::Token;
     use loom::thread;
 
-    /// Sections without a fence, as where membarrier stands in for it: what the reader has is O2
-    /// alone. A waiter that finds no reader frees.
+    /// Sections without a fence, as in membarrier mode: the reader's only fence is O2. A waiter
+    /// that finds no reader frees.
     fn no_reader(sections: usize) {
         model(move || {
             let world = World::<Sound>::new();

@@ -36,14 +36,14 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether the service thread completes the grace periods of `start_poll` cookies. Off: they
     /// complete only when another thread ends them.
     const COMPLETES_POLLED: bool = true;
-    /// Whether threads that sleep for a reader look again after a while, should they not have been
-    /// woken.
+    /// Whether threads that sleep for a reader look again after a while, even if no thread wakes
+    /// them.
     const BOUNDED_SLEEPS: bool = true;
-    /// How long the service thread goes on without work, in nanoseconds: a burst a second does not
-    /// start a thread each.
+    /// How long an idle service thread stays, in nanoseconds, so that one burst of work per second
+    /// does not start a thread each time.
     const IDLE: u64 = 1_000_000_000;
     /// Whether a service thread without work looks, when it ends, whether it has been kicked
-    /// meanwhile. Off: work that comes at that moment is left lying.
+    /// meanwhile. Off: work that comes at that moment is not done.
     const ENDS_UNKICKED: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of
     /// the library's own would.

@@ -1,12 +1,13 @@
-//! The threads that many domains share: those of the drop-in's `Collector`s, of which a program may have a
-//! thousand, each with a little work.
+//! The threads that many domains share. The domains are those of the drop-in's `Collector`s: a program may
+//! have a thousand, each with a little work.
 //!
-//! A domain that shares has no thread. While it has work it is a *member*: [`enroll`] makes it one, and
-//! it leaves where its thread would end. One thread, the *server*, makes the members' rounds, one after
-//! the other; between two it sleeps until one of them has news. While there are two members a second
+//! A domain that shares has no thread. While it has work it is a *member*: [`enroll`] makes it one, and it
+//! leaves when its own thread would have ended. One thread, the *server*, makes the members' rounds, one
+//! after the other; between rounds it sleeps until one of them has news. While there are two members a second
 //! thread *watches*: if the server has been in one round for [`LONG_ROUND`], in user code that blocks, and
-//! another member has something to do, the watcher becomes the server, and starts a watcher. So members whose
-//! user code waits for that of others go on, and there are two threads more than rounds that block.
+//! another member has something to do, the watcher becomes the server, and starts a watcher. So members go on
+//! even if their user code waits for that of others, and there are at most two threads more than blocked
+//! rounds.
 //!
 //! If the system refuses one of these threads while others exist, the pool joins the list of refused
 //! services (`stillpoint-platform/src/refused.rs`), as an engine without a thread does. If there is no
@@ -19,8 +20,8 @@
 //! ```
 //!
 //! A thread sees a kick in its look after the announcement, or is woken by its signal (`event.rs`). A
-//! member's round takes the kick, as that of a thread does. Everything else is under the lock, under which
-//! no user code runs.
+//! member's round takes the kick, as a round of a service thread does. Everything else is under the lock,
+//! under which no user code runs.
 
 use super::{
     seq::Cookie,
@@ -132,7 +133,7 @@ impl State {
         }
         let until = earliest.max(taken_over);
         Next::Sleep(if self.server.is_some() {
-            // It may come back with a member that is due earlier, and go on with another.
+            // The server may put back a member that is due earlier, and go on with another.
             until.min(now + LONGEST_SLEEP)
         } else {
             until
@@ -268,7 +269,7 @@ impl Pool {
     fn ensure_idle(&'static self, state: &mut State) {
         let is_wanted = state.idle == 0 && !state.members.is_empty() && !state.is_refused;
         if is_wanted && self.start(state).is_err() {
-            // Without memory for the list the next call tries.
+            // If it cannot be listed for lack of memory, the next call tries again.
             state.is_refused = self.refused.list();
         }
     }
@@ -307,7 +308,7 @@ impl Pool {
                 }
                 Next::Serve(place) => {
                     waiter.leave();
-                    // Otherwise the member whose turn it is may hold up the others.
+                    // So that another thread can take over if this member blocks.
                     self.ensure_idle(&mut state);
                     drop(state);
                     let place = serve(place);

@@ -1,7 +1,7 @@
 //! How long callbacks wait until they have run.
 //!
-//! A head has no word for a time. So the callbacks that are taken off the stack together are a batch, of
-//! which only the first is timed; the others count as if they had been queued then, so none counts as
+//! A head has no word for a time. So the callbacks that are taken off the stack together form a batch.
+//! Only the first of them is timed; the others count as if they had been queued then, so none counts as
 //! quicker than it was. There is one exception: a thread notes the time before it pushes its callback. If
 //! a pass takes the stack and the time in between, the callback counts as queued when the next one was.
 
@@ -12,8 +12,8 @@ use crate::{
 // std's also in the model, to which counting is no step.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of batches that are known apart. While more wait, the newest count as queued with the batch
-/// before them.
+/// Number of batches that are timed separately. If more wait, the newest callbacks count as queued
+/// with the last of these batches.
 const BATCHES: usize = 8;
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl QueueTimes {
     /// queued it found the time of the batch before.
     ///
     /// Called after the stack is taken. So the time of a callback that has come since may be returned
-    /// for the batch before, and count for the next batch, too. The other way round, a time could stay
-    /// without its callback.
+    /// for the batch before, and count for the next batch, too. In the other order, a time could
+    /// remain without its callback.
     pub(super) fn take_first(&self) -> Nanos {
         self.first.swap(0, Ordering::Relaxed)
     }

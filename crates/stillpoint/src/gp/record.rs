@@ -48,7 +48,7 @@ const WAKE: u32 = 1 << 0;
 const DEPARTED: u32 = 1 << 1;
 /// The owner put off work that a section must not do; it is due at the end of the section.
 const DEFERRED_WORK: u32 = 1 << 2;
-/// Readers have to fence where a section ends. Always set where that is so, never elsewhere.
+/// Readers have to fence where a section ends. Never changes for a record.
 const FENCE: u32 = 1 << 3;
 
 const NESTING: u64 = STEP - 1;
@@ -70,7 +70,7 @@ pub(crate) struct Record {
     flavour: AtomicU8,
     /// Whether readers have to fence where a section begins.
     fences: bool,
-    /// Whether they have to where it ends.
+    /// Whether readers have to fence where a section ends.
     fences_at_end: bool,
     /// The owner's token, or `A_GUARD`; 0 while the record is unowned.
     owner: AtomicU64,
@@ -84,8 +84,8 @@ pub(crate) struct Record {
 }
 
 // SAFETY: `fences`, `fences_at_end`, `domain`, `shared` and `entry` are never written after
-// construction, all other fields are atomics, and the two pointers are to what is Sync and outlives
-// the record (the registry that owns all three says so).
+// construction, all other fields are atomics, and the two pointers are to Sync data that outlives
+// the record (the registry owns all three).
 unsafe impl Send for Record {}
 // SAFETY: as for Send.
 unsafe impl Sync for Record {}
@@ -147,8 +147,7 @@ impl Record {
         if word & NESTING != 0 {
             self.nest(word);
         } else {
-            // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our
-            // loads.
+            // Acquire [R1]: our loads cannot find what was unlinked before this number's cookies were taken.
             self.begin(self.shared().seq.enter());
             if self.fences {
                 // Fence [R3]: the scan sees our word, or our loads see what was done before its W3.
@@ -157,13 +156,12 @@ impl Record {
         }
     }
 
-    /// Enters an outermost section. Owner only, outside of sections, and through no handler. With
-    /// `FENCES` this is a sequentially consistent fence, whatever the domain's readers do.
+    /// Enters an outermost section. Owner only, outside of sections, and not in a signal handler.
+    /// With `FENCES` this is a sequentially consistent fence, whatever the domain's barrier mode.
     #[inline(always)]
     pub(crate) fn lock_outermost<const FENCES: bool>(&self, started: &AtomicU64) {
         debug_assert!(!self.is_reading(), "the record's one section");
-        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for our
-        // loads.
+        // Acquire [R1]: our loads cannot find what was unlinked before this number's cookies were taken.
         self.begin(started.load(Ordering::Acquire));
         if FENCES || self.fences {
             // Fence [R3]: the scan sees our word, or our loads see what was done before its W3.
@@ -171,7 +169,7 @@ impl Record {
         }
     }
 
-    /// Leaves a section that [`Record::lock_outermost`] began. Owner only, through no handler.
+    /// Leaves a section that [`Record::lock_outermost`] began. Owner only, not in a signal handler.
     #[inline(always)]
     pub(crate) fn unlock_outermost(&self) {
         debug_assert!(
@@ -181,7 +179,7 @@ impl Record {
         self.end();
     }
 
-    /// R2, and R3 where it is no fence.
+    /// Performs R2, and R3 as a light barrier.
     #[inline(always)]
     fn begin(&self, word: u64) {
         #[cfg(feature = "stall-backtrace")]
@@ -205,11 +203,10 @@ impl Record {
 
     /// Ends one section and begins the next: for an owner that is always inside one. Does nothing
     /// if no grace period has started since. Owner only, inside an outermost section (else it does
-    /// nothing), and through no handler.
+    /// nothing), and not in a signal handler.
     #[inline]
     pub(crate) fn quiescent_state(&self) {
-        // Acquire [R1]: what was unlinked before this number's cookies were taken is so for the
-        // next section's loads.
+        // Acquire [R1]: the next section's loads cannot find what was unlinked before this number's cookies were taken.
         let now = self.shared().seq.enter();
         let word = self.word.load(Ordering::Relaxed);
         if word != now && word & NESTING == 1 {
@@ -264,7 +261,8 @@ impl Record {
 
     #[inline(never)]
     fn unnest(&self, word: u64) -> Unlocked {
-        // A handler of this thread is nested one deeper, so it never takes the note for the owner.
+        // A signal handler of this thread is nested one level deeper, so it never takes the owner's
+        // note.
         let work_pending =
             word & NESTING == 2 && self.flags.load(Ordering::Relaxed) & DEFERRED_WORK != 0;
         if work_pending {
@@ -349,8 +347,8 @@ impl Record {
 
     /// Puts work off to the end of the owner's section. Owner only (no handler), inside a section.
     ///
-    /// The section then counts one level more than it has, by which its end knows that it has to
-    /// look for the note, and a handler that runs meanwhile knows that the note is not its own.
+    /// The section then counts one level more than it has. So its end looks for the note, and a
+    /// signal handler that runs meanwhile leaves the note alone.
     pub(crate) fn defer_to_unlock(&self) {
         if self.flags.load(Ordering::Relaxed) & DEFERRED_WORK == 0 {
             self.nest(self.word.load(Ordering::Relaxed));
@@ -400,8 +398,8 @@ impl Record {
     /// Gives the record back now, or at the end of the section that the owner is in. Owner only;
     /// the owner may no longer enter new sections through it.
     ///
-    /// A guard that was leaked keeps its section, and with it everything that it may have lent out,
-    /// for ever.
+    /// A leaked guard keeps its section open for ever, and with it everything that may have been
+    /// borrowed from it.
     pub(crate) fn depart(&self) {
         if self.is_reading() {
             // Release, pairs with `take_flags`: all that the owner did with the record happens
@@ -442,7 +440,8 @@ fn fence_flag(fences_at_end: bool) -> u32 {
 #[cold]
 #[inline(never)]
 fn too_deep() -> ! {
-    // Not by std: this may be a signal handler that has interrupted a thread with its lock.
+    // Not through std: this may run in a signal handler that interrupted a thread holding std's
+    // lock.
     stderr::line(format_args!(
         "read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting"
     ));

@@ -2,8 +2,8 @@
 //!
 //! A guard that may be dropped on any thread has a record that no thread owns. The thread that makes the
 //! guard takes the record from its cache, and the thread that drops the guard puts it into its own,
-//! without a lock or an atomic read-modify-write. If guards end on other threads, one in [`BATCH`]
-//! guards goes to the registry.
+//! without a lock or an atomic read-modify-write. If guards end on other threads than they began, one in
+//! [`BATCH`] guards needs the registry.
 
 use super::{IN_MODEL, engine::Engine, flavour::Flavour, policy::Policy, record::Record};
 use crate::platform::thread::Token;

@@ -38,7 +38,7 @@ const LARGEST_CHUNK: usize = 32;
 struct Chunk {
     next: *mut Chunk,
     records: Box<[Record]>,
-    /// From a box. Each record points to one of them.
+    /// Came out of a box. Each record points to one of them.
     entries: *mut [Entry],
 }
 
@@ -145,7 +145,7 @@ impl Registry {
         }
     }
 
-    /// Returns a record when the list has none.
+    /// Returns a record when `free` is empty.
     fn refill(&self, free: &mut FreeList) -> *const Record {
         free.0 = self.shared.given_back.take_all().cast();
         free.pop().unwrap_or_else(|| {

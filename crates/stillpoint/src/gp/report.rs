@@ -10,12 +10,12 @@ use std::{fmt, io, panic::Location, time::Duration};
 #[cfg(feature = "stall-backtrace")]
 use std::{backtrace::Backtrace, sync::Arc};
 
-/// A grace period, or the service thread, has been held up for longer than the domain's stall
-/// time-out.
+/// Describes a grace period, or a service thread, that has been held up for longer than the
+/// domain's stall time-out.
 ///
 /// Given to the handler of [`Domain::on_stall`](crate::Domain::on_stall), and with the `tracing`
-/// feature emitted as an event. Its `Display` is a report for people. The kernel's "rcu detected
-/// stalls" message.
+/// feature emitted as an event. Its `Display` is a report for people, like the kernel's "rcu
+/// detected stalls" message.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StallReport {
@@ -23,7 +23,7 @@ pub struct StallReport {
     pub stalled: Stalled,
     /// The number of the domain, as its `Debug` shows it; 1 is the global one.
     pub domain: u64,
-    /// Its name, if it has one ([`DomainBuilder::name`](crate::DomainBuilder::name)).
+    /// The domain's name, if it has one ([`DomainBuilder::name`](crate::DomainBuilder::name)).
     pub domain_name: Option<String>,
     /// How long it has been held up so far.
     pub lasted: Duration,
@@ -33,16 +33,17 @@ pub struct StallReport {
     /// Number of callbacks that were pending at that moment.
     pub callbacks_pending: u64,
     /// How many retired objects had not been freed at that moment, without those in pages that are not
-    /// full; 0 if another thread held the list of threads.
+    /// full yet; 0 if another thread held the list of threads.
     pub objects_pending: u64,
     /// How many bytes of retired objects had not been freed at that moment, as
     /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending) counts them, but without
     /// what is in pages that are not full.
     pub bytes_pending: u64,
-    /// By how many bytes that number has grown since the wait began; 0 if it has fallen.
+    /// Growth of [`bytes_pending`](Self::bytes_pending) since the stall began, in bytes; 0 if it
+    /// has fallen.
     pub bytes_grown: u64,
-    /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
-    /// is the service thread that is late.
+    /// The readers that hold the grace period up, the oldest sections first: 16 at most. Empty if
+    /// the service thread is late, or if there is no memory to name them.
     pub holdouts: Vec<Holdout>,
     /// How many more readers hold it up than are listed.
     pub more_holdouts: usize,
@@ -93,14 +94,16 @@ pub struct Holdout {
     pub task: Option<String>,
     /// Where an owned guard was made; `None` for other readers.
     pub made_at: Option<&'static Location<'static>>,
-    /// How long ago, to some milliseconds; of owned guards.
+    /// How long ago an owned guard was made, accurate to some milliseconds; `None` for other
+    /// readers.
     pub held: Option<Duration>,
     /// The system call in which the thread slept when the report was made (`futex`, `epoll_wait`,
     /// `read`), for guards of threads and for QSBR readers. `None` if it ran, slept in another
     /// call, or has exited, and where `/proc/self/task/TID/syscall` cannot be read.
     pub blocked_in: Option<&'static str>,
-    /// Whether the section looks like one that is held across an `.await`, which is what a thread
-    /// that runs an executor leaves open when it goes on with another task or waits for events.
+    /// Why the section looks as if it were held across an `.await`; `None` if it does not. An
+    /// executor's thread then goes on with another task, or waits for events, and leaves the
+    /// section open.
     pub across_await: Option<AcrossAwait>,
     /// Where the thread entered the section (with the feature `stall-backtrace`).
     #[cfg(feature = "stall-backtrace")]
@@ -109,7 +112,8 @@ pub struct Holdout {
 
 /// Why a section looks as if its [`Guard`](crate::Guard) were held across an `.await`.
 ///
-/// Surest first: the first is certainly a deadlock if section and future belong to one task.
+/// The surest sign comes first: it is certainly a deadlock if the section and the future belong to
+/// one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AcrossAwait {
@@ -122,7 +126,7 @@ pub enum AcrossAwait {
     MayWaitForTask,
 }
 
-/// A thread, as a person would look for it.
+/// A thread, identified for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ThreadName {

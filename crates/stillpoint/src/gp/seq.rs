@@ -4,7 +4,7 @@
 //! * `started`: grace period n has started once `started` is at least n. A reader that enters
 //!   afterwards carries n or more; grace period n does not wait for it.
 //! * `fenced`: some thread has seen n started and has then issued a heavy barrier. From then on a
-//!   scan can tell n's readers.
+//!   scan can tell the readers that n waits for.
 //! * `completed`: a scan after that barrier found no reader older than n. What was retired before n
 //!   started may be freed.
 //!
@@ -136,7 +136,7 @@ impl Cookie {
         Self(self.0.older(other.0))
     }
 
-    /// Returns the grace period before: what broken variants name.
+    /// Returns the cookie of the grace period before this one, which broken variants use.
     pub(crate) const fn previous(self) -> Self {
         Self(self.0.previous())
     }
@@ -155,8 +155,8 @@ impl Cookie {
         self.0.bits()
     }
 
-    /// Returns the cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie
-    /// whose answers are arbitrary. Async-signal-safe.
+    /// Returns the cookie for which [`Cookie::into_raw`] returned `raw`. Any other number gives a
+    /// cookie whose answers are arbitrary. Async-signal-safe.
     ///
     /// ```
     /// # use stillpoint::Cookie;
@@ -174,15 +174,16 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// A `started` counter, or where it is: one cache line, because every reader loads it.
+/// A `started` counter, or its address. It has a cache line to itself, because every reader loads
+/// it.
 #[derive(Debug)]
 struct Started {
     here: AtomicU64,
-    /// In `global.rs`: that of a global domain.
+    /// The counter of a global domain, in `global.rs`.
     global: Option<&'static AtomicU64>,
 }
 
-/// The counters.
+/// The three counters of an engine, with counts and times of its grace periods.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     started: CachePadded<Started>,
@@ -210,7 +211,7 @@ pub(super) struct Counts {
 }
 
 impl Sequence {
-    /// Counters at rest: `first` has completed, nothing has started since.
+    /// Makes counters at rest: `first` has completed, nothing has started since.
     pub(crate) fn new(first: Seq) -> Self {
         Self {
             started: CachePadded::new(Started {
@@ -251,16 +252,16 @@ impl Sequence {
     /// Returns the word of a section that begins now: its sequence, nested once.
     #[inline(always)]
     pub(crate) fn enter(&self) -> u64 {
-        // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1,
-        // W2) is so for the section's loads.
+        // Acquire [R1]: the section's loads cannot find what was unlinked before a cookie for this
+        // number or less was taken (W1, W2).
         self.started().load(Ordering::Acquire)
     }
 
     /// Names the grace period after the ones that have started, without starting it.
     pub(crate) fn snapshot(&self) -> Seq {
-        // Release [W1]: what we unlinked is so for the thread that starts the grace period, and by
-        // it for sections that begin then. A read-modify-write, because that thread reads this very
-        // value in W2; a load could not be read from.
+        // Release [W1]: what we unlinked is unlinked for the thread that starts the grace period,
+        // and through it for sections that begin later. It is a read-modify-write because that
+        // thread's W2 must read a value written here; a load writes none.
         Seq::from_bits(self.started().fetch_add(0, Ordering::Release)).next()
     }
 
@@ -282,15 +283,15 @@ impl Sequence {
     /// Starts `goal`, unless it has started or would be too far ahead. Returns the newest grace period that
     /// has started. Calls `starts` if this starts one.
     pub(crate) fn ensure_started(&self, goal: Seq, starts: impl FnOnce(Seq)) -> Seq {
-        // Acquire [W2]: what was unlinked before the cookies up to this number is so before our
-        // barrier.
+        // Acquire [W2]: what was unlinked before the cookies up to this number were taken happens
+        // before our barrier.
         let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
         if seen.at_least(goal) {
             return seen;
         }
         starts(self.start());
-        // Acquire [W2]: what was unlinked before the cookies that other threads have started
-        // meanwhile is so, too.
+        // Acquire [W2]: the same for cookies whose grace periods other threads have started
+        // meanwhile.
         Seq::from_bits(self.started().load(Ordering::Acquire))
     }
 
@@ -327,7 +328,7 @@ impl Sequence {
 pub(super) fn raise(counter: &AtomicU64, to: Seq) -> bool {
     let mut seen = counter.load(Ordering::Relaxed);
     while !Seq(seen).at_least(to) {
-        // AcqRel [W5]: the ends that our scan saw (of `fenced`: our barrier W3), and those behind
+        // AcqRel [W5]: the ends that our scan saw (for `fenced`: our barrier W3), and those behind
         // the value that we raise, happen before what is done by a thread that sees this.
         match counter.compare_exchange_weak(seen, to.bits(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,

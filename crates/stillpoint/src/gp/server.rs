@@ -1,5 +1,5 @@
 //! The state of an engine's service thread. Also how the thread is kicked, how it ends when it has had no
-//! work for a while, and why no work is left lying.
+//! work for a while, and why no work is forgotten.
 //!
 //! One word says whether there is a thread ([`RUNS`]) and whether it has been kicked for work that
 //! it has not looked for yet ([`KICKED`]).
@@ -30,7 +30,7 @@
 //! # The thread that has ended
 //!
 //! If the domain can end, its threads are not detached: the end of the domain waits until they are
-//! gone, with the destructors of what user code has left in their thread-local variables. A thread
+//! gone, and have run the destructors of thread-local variables that user code has left. A thread
 //! is joined when the next one is started, if it is gone by then. Otherwise it stays in the list:
 //! such a destructor may block, or wait for work of the next thread, so only the thread that ends
 //! the domain waits for it. The stack of the last thread stays mapped until then, with little
@@ -53,12 +53,12 @@ use crate::platform::{
 };
 use std::{cell::Cell, fmt, io, sync::OnceLock};
 
-/// What the start of a thread allocates, at most, in bytes.
+/// Upper bound on what the start of a thread allocates, in bytes.
 pub(super) const START_BYTES: usize = 4096;
 
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to
-/// [`LONGEST_SLEEP`]. The bounds are a safety net and what paces stall reports: the proof that a
-/// waiter is woken does not need them.
+/// [`LONGEST_SLEEP`]. The bounds are a safety net, and pace stall reports: the proof that a waiter
+/// is woken does not need them.
 pub(super) const FIRST_SLEEP: Nanos = 20_000_000;
 pub(super) const LONGEST_SLEEP: Nanos = 256_000_000;
 
@@ -101,7 +101,7 @@ pub(crate) enum Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Served {
-    /// It was asked to: what is left is now the caller's to finish.
+    /// It was asked to stop. The caller finishes the remaining work.
     Stopped,
     /// It has had no work for a while.
     Idle,
@@ -154,7 +154,7 @@ pub(super) struct Service {
     pub(super) stays: AtomicBool,
     /// Whether the pool's threads make the rounds. Set before the engine is used.
     pub(super) shares: AtomicBool,
-    /// Whether the pool has finished what was stopped.
+    /// Whether the pool has finished the domain, after it was stopped.
     pub(super) has_left: AtomicBool,
     pub(super) state: Mutex<State>,
     pub(super) signs: Signs,
@@ -214,7 +214,7 @@ impl Service {
 /// There is a thread, which will look at the word again before it ends.
 const RUNS: u32 = 1;
 
-/// There is work that it has not looked for.
+/// There is work that the thread has not looked for yet.
 const KICKED: u32 = 2;
 
 /// [`RUNS`] and [`KICKED`], in one word.
@@ -287,17 +287,17 @@ impl Signs {
     /// Records, in the child of a fork, whether the calling thread is the service thread. If it is not,
     /// there is none.
     pub(super) fn reset_in_child(&self, serves: bool) {
-        // Once more through the loop, whatever it was about to sleep for; a vanished thread's
-        // signal may be missing.
+        // The thread goes through its loop once more, because a signal of a vanished thread may be
+        // missing.
         let word = if serves { RUNS | KICKED } else { 0 };
         self.0.store(word, Ordering::Relaxed);
     }
 }
 
-/// The result of an idle thread's wait.
+/// The outcome of an attempt to end an idle thread.
 #[derive(Debug)]
 pub(super) enum Idle {
-    /// It is to end.
+    /// The thread ends.
     Ends,
     /// There is work.
     Kicked,
@@ -311,8 +311,8 @@ pub(super) const MOST_FAILURES: usize = 3;
 /// A minute.
 const LATELY: Nanos = 60_000_000_000;
 
-/// The times of a domain's latest service-thread failures, the oldest first; 0 for none. There is
-/// one at a time, and the lock of the state between two.
+/// The times of a domain's latest service-thread failures, the oldest first; 0 for none. Only the
+/// thread that makes the rounds writes them.
 #[derive(Debug)]
 pub(super) struct Failures([AtomicU64; MOST_FAILURES - 1]);
 
@@ -321,7 +321,7 @@ impl Failures {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Returns whether one at the moment `now` is one too many.
+    /// Records a failure at `now`. Returns whether it is one too many.
     pub(super) fn note(&self, now: Nanos) -> bool {
         let mut newer = now;
         for at in self.0.iter().rev() {

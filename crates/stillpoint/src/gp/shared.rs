@@ -17,7 +17,8 @@ pub(crate) struct Shared {
     service: EventCount,
     /// The pool's event, if it does (`pool.rs`).
     pool: OnceLock<&'static EventCount>,
-    /// Whether the service thread sleeps for the same reasons as `waiters` do.
+    /// Whether the service thread sleeps until a grace period ends or a holdout leaves, as
+    /// `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) owners: Owners,
     /// Records that no thread and no guard owns any more: see `registry.rs`. They have no type
@@ -38,7 +39,7 @@ impl Shared {
         }
     }
 
-    /// Returns the event on which the thread sleeps that makes the engine's rounds. Async-signal-safe.
+    /// Returns the event of the thread that makes the engine's rounds. Async-signal-safe.
     pub(super) fn service(&self) -> &EventCount {
         self.pool.get().copied().unwrap_or(&self.service)
     }

@@ -43,8 +43,8 @@ fn schedules() -> usize {
         .unwrap_or(4_000)
 }
 
-/// Half of the schedules by pure chance, half by few preemptions at chosen depths, which finds what
-/// takes a certain order.
+/// Runs half of the schedules by pure chance, and half with few preemptions at chosen depths, which
+/// finds bugs that need a certain order.
 fn explore(test: impl Fn() + Send + Sync + Clone + 'static) {
     let config = shuttle::Config::default();
     shuttle::Runner::new(RandomScheduler::new(schedules() / 2), config.clone()).run(test.clone());
@@ -81,7 +81,7 @@ impl<P: Policy> World<P> {
         unsafe { &*self.cell.load(Ordering::Acquire) }
     }
 
-    /// Uses what it finds, several times.
+    /// Uses the element several times.
     fn read(&self) {
         let element = self.load();
         for _ in 0..3 {
@@ -246,7 +246,7 @@ fn shuttle_many_waiters() {
     });
 }
 
-/// The seed of all lost wake-ups: an end that looks at the flag before it leaves.
+/// The typical lost wake-up: an end that looks at the flag before it leaves.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn shuttle_look_before_the_end_is_caught() {
@@ -266,7 +266,7 @@ fn shuttle_look_before_the_end_is_caught() {
     });
 }
 
-/// What the service thread does, and threads that wait for it.
+/// The passes of the service thread, and of threads that wait for it.
 struct Passes<P>(Arc<World<P>>);
 
 impl<P: Policy> Work for Passes<P> {
@@ -382,7 +382,7 @@ fn a_whole_life<P: Policy>() {
         }
         assert!(
             !world.engine.stop_service(End::Awaited),
-            "it is none that the engine has started"
+            "the engine has not started this thread"
         );
         world.engine.shared.service().signal();
         assert_eq!(service.join().unwrap(), Served::Stopped);

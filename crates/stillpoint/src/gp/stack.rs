@@ -1,5 +1,5 @@
-//! A stack that any thread pushes onto and any takes all at once from: records without an owner,
-//! and callbacks that have been queued.
+//! A stack onto which any thread pushes, and from which any thread takes all items at once. It
+//! holds records without an owner, and callbacks that have been queued.
 //!
 //! No thread ever takes a single item off it, so there is no ABA: an item cannot come back while
 //! another thread is about to take it.
@@ -16,8 +16,8 @@ impl<T> Stack<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Pushes `item`, whose next one `link` sets, perhaps several times. Whether the stack was
-    /// empty. Lock-free and async-signal-safe.
+    /// Pushes `item`. Calls `link`, perhaps several times, to set the item that follows it. Returns
+    /// whether the stack was empty. Lock-free and async-signal-safe.
     pub(super) fn push(&self, item: *mut T, link: impl Fn(*mut T)) -> bool {
         let mut first = self.0.load(Ordering::Relaxed);
         loop {
@@ -36,7 +36,7 @@ impl<T> Stack<T> {
 
     /// Takes all items, newest first. They are the caller's.
     pub(super) fn take_all(&self) -> *mut T {
-        // Acquire, pairs with `push`: each item is as the one that pushed it has left it. (Pushes
+        // Acquire, pairs with `push`: each item is as the thread that pushed it left it. (Pushes
         // are read-modify-writes, so the newest is in the release sequences of those before it.)
         self.0.swap(ptr::null_mut(), Ordering::Acquire)
     }

@@ -32,12 +32,12 @@ pub(super) struct Stalls {
     pub(super) grace_period: Watch,
     pub(super) service: Watch,
     pub(super) waiters: Mutex<Waiters>,
-    /// The handler, boxed; null for none. It is copied and replaced under the lock; the pointer
-    /// alone is whole at any time, also for the child of a fork that finds the lock taken.
+    /// The handler, boxed; null for none. It is copied and replaced under the lock; the pointer is
+    /// valid at any time, even in the child of a fork that finds the lock taken.
     handler: AtomicPtr<Handler>,
     pub(super) handling: Mutex<()>,
     pub(super) panicked: AtomicU64,
-    /// Returns how much is unreclaimed in what stands on the engine.
+    /// Function that returns how much the layer above has not reclaimed.
     pub(super) gauge: OnceLock<Box<dyn Fn() -> Unreclaimed + Send + Sync>>,
 }
 
@@ -150,7 +150,7 @@ pub(super) struct Watch {
     bytes: AtomicU64,
 }
 
-/// A flag beside the time, which is smaller.
+/// A flag above the bits of the time.
 const REPORTED: u64 = 1 << 63;
 
 /// The verdict of a [`Watch`].
@@ -187,12 +187,12 @@ impl Watch {
         }
     }
 
-    /// Returns how many bytes have come since the start, if there are `now`.
+    /// Returns by how many bytes `now` exceeds the number at the start; 0 if it does not.
     pub(super) fn grown_to(&self, now: u64) -> u64 {
         now.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns when it was started; 0 if it was not.
+    /// Stops timing. Returns since when it was timed; 0 if it was not.
     pub(super) fn stop(&self) -> Nanos {
         match self.since.load(Ordering::Relaxed) {
             0 => 0,
@@ -202,12 +202,12 @@ impl Watch {
 
     #[cold]
     fn stop_slow(&self) -> Nanos {
-        // Two threads that stop it at once do not both count what it timed.
+        // A swap, so that of two threads that stop it at once only one counts the time.
         self.since.swap(0, Ordering::Relaxed) & !REPORTED
     }
 
-    /// Times it from `now` on, if it is being timed: it makes progress. Returns whether it had been
-    /// reported as stalled.
+    /// Restarts a running watch at `now`, because there is progress. Returns whether a stall had
+    /// been reported.
     pub(super) fn advance(&self, now: impl Fn() -> Nanos) -> bool {
         self.since
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |since| {
@@ -216,7 +216,7 @@ impl Watch {
             .is_ok_and(|before| before & REPORTED != 0)
     }
 
-    /// Returns since when it has been stalled, if that has been reported and it still is; else 0.
+    /// Returns when the present stall began, if it has been reported; else 0.
     pub(super) fn reported_since(&self) -> Nanos {
         match self.since.load(Ordering::Relaxed) {
             since if since & REPORTED != 0 => since & !REPORTED,
@@ -248,7 +248,7 @@ impl Watch {
                 Verdict::Due(Duration::from_nanos(now.saturating_sub(since)))
             }
             Err(reported) if reported == since | REPORTED => Verdict::Reported,
-            // It is over, and what is waited for now has not been waited for that long.
+            // That wait is over, and the present one has not lasted that long.
             Err(_) => Verdict::Early(now.saturating_add(timeout)),
         }
     }

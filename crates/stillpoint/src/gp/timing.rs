@@ -1,7 +1,7 @@
 //! How long grace periods take.
 //!
-//! Two looks at the clock would take a good part of a grace period that no reader holds up. So of
-//! those one in [`ONE_IN`], chosen by its number, is timed from its start, and counts for
+//! Reading the clock twice would take a good part of a grace period that no reader holds up. So
+//! only one in [`ONE_IN`] of these, chosen by its number, is timed from its start, and counts for
 //! [`ONE_IN`]. The number is unique, so one thread writes each start. Several that end at once
 //! count as one grace period, and the newest is timed.
 //!
@@ -23,7 +23,7 @@ pub(super) const ONE_IN: u64 = 128;
 /// periods, the oldest are forgotten, and not counted.
 const STARTS: usize = 16;
 
-/// The low bits of a remembered start say of which grace period it is.
+/// Number of low bits of a remembered start that say of which grace period it is.
 const TAG_BITS: u32 = 8;
 const TAG: u64 = (1 << TAG_BITS) - 1;
 
@@ -54,20 +54,20 @@ impl Timing {
         start.store(now << TAG_BITS | tag, Ordering::Relaxed);
     }
 
-    /// Counts grace periods that have ended, and were held up since then.
+    /// Counts a grace period that has ended, and was held up since `since`.
     #[cold]
     pub(super) fn note_held_up(&self, since: Nanos) {
         let took = clock::now().saturating_sub(since);
         self.times.record(took, 1);
     }
 
-    /// Counts grace periods that have ended, of which `newest` is the newest, and timed.
+    /// Counts grace periods that have ended at `now`. The newest of them, `newest`, is timed.
     #[cold]
     pub(super) fn note_ended(&self, newest: u64, now: Nanos) {
         let (start, tag) = self.slot(newest / ONE_IN);
         let start = start.load(Ordering::Relaxed);
-        // By the difference of the low 56 bits. It is negative if the thread that has started it has
-        // looked at the clock after us.
+        // The difference of the low 56 bits. It is negative if the thread that started the grace
+        // period read the clock after us.
         let took = (now << TAG_BITS).wrapping_sub(start & !TAG).cast_signed() >> TAG_BITS;
         if start != 0 && start & TAG == tag && took >= 0 {
             self.times.record(took.cast_unsigned(), ONE_IN);

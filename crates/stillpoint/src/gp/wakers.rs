@@ -1,10 +1,11 @@
 //! The wakers of futures: the tasks to wake when a grace period has ended, or when callbacks have
 //! been invoked.
 //!
-//! A future is no callback. Callbacks run in the order in which they were queued, so a future whose
-//! grace period has ended would wait behind a callback whose has not; and a callback cannot be
-//! taken back, so a future that is dropped would leave one behind. Wake-ups need no order. Each
-//! waits for a number to be reached: of a grace period, or of a callback in its queue.
+//! A future does not wait by means of a callback. Callbacks run in the order in which they were
+//! queued, so a future whose grace period has ended would wait behind a callback whose has not; and
+//! a callback cannot be taken back, so a future that is dropped would leave one behind. Wake-ups
+//! need no order. Each waits for a number to be reached: of a grace period, or of a callback in its
+//! queue.
 //!
 //! Waiters are in a heap, the least number first, whose entries know their places. Checking whether
 //! any is due is one comparison; registering, removing and waking are O(log n), in whatever order a
@@ -14,8 +15,8 @@
 //!
 //! # Who wakes
 //!
-//! The service thread, after each pass and outside of it: code that a waker runs there and then (an
-//! executor that polls inside its wakers) may call `barrier`, which a callback must not.
+//! The thread that makes the passes, after each pass and outside of it: code that runs inside a
+//! waker (an executor that polls inside its wakers) may call `barrier`, which a callback must not.
 //! Registering kicks the thread only if the new entry becomes the first. That is enough: the entry
 //! that the thread last saw as the first, under the same lock, is never younger than the present
 //! first, unless a kick is on its way. An entry behind another changes neither; one that comes
@@ -39,7 +40,7 @@ use std::{
     task::Waker,
 };
 
-/// Below this a heap keeps its memory.
+/// Number of entries up to which a heap keeps its memory.
 const SMALL: usize = 64;
 
 /// The event that a future waits for.
@@ -68,7 +69,7 @@ pub(crate) struct Place(Arc<AtomicUsize>);
 struct Entry {
     due: u64,
     waker: Waker,
-    /// Written, and believed, under the heap's lock only.
+    /// Read and written under the heap's lock only.
     place: Arc<AtomicUsize>,
 }
 
@@ -146,7 +147,8 @@ impl Heap {
     }
 }
 
-/// Numbers wrap; those that wait at a time are closer together than half of all (`seq.rs`).
+/// Compares numbers that wrap. Those that wait at the same time are less than half the range apart
+/// (`seq.rs`).
 fn is_before(a: u64, b: u64) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }
@@ -166,7 +168,7 @@ impl Wakers {
             .is_some_and(|at| heap.0[at].waker.will_wake(waker))
     }
 
-    /// Returns whether it is the first now, and was not there.
+    /// Registers `waker`. Returns whether its entry is new and the first of all.
     fn put(&self, due: u64, waker: &Waker, place: &Place) -> bool {
         let waker = waker.clone();
         let (is_first, old) = lock(&self.0).put(due, waker, place);
@@ -224,7 +226,8 @@ impl Futures {
         }
     }
 
-    /// Wakes `waker` once `awaited` has come. Returns true if the service thread has to be kicked.
+    /// Registers `waker`, to be woken once `awaited` has come. Returns true if the service thread
+    /// has to be kicked.
     #[must_use]
     pub(super) fn put(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
         self.of(awaited).put(awaited.number(), waker, place)
@@ -245,7 +248,7 @@ impl Futures {
         self.grace_periods.len() + self.callbacks.len()
     }
 
-    /// Calls all wakers that `next` gives, for `domain`, with nothing held.
+    /// Calls all wakers that `next` returns, for `domain`, with no lock of the heaps held.
     fn wake(&self, domain: u64, mut next: impl FnMut() -> Option<Waker>) {
         while let Some(waker) = next() {
             if user_code::wakes(domain, || waker.wake()) {

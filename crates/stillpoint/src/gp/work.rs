@@ -9,7 +9,7 @@ use crate::platform::clock::Nanos;
 pub(crate) struct Outlook {
     /// The next pass can go on once this has ended.
     pub(crate) cookie: Option<Cookie>,
-    /// The next pass is due now or then, whatever happens.
+    /// When the next pass is due at the latest.
     pub(crate) at: Option<Nanos>,
 }
 
@@ -19,6 +19,7 @@ pub(crate) trait Work: Send + Sync + 'static {
     fn pass(&self) -> Outlook;
 }
 
-/// An operation that would wait for the caller's own section, or for the callback that it is in.
+/// The error of an operation that would wait for the caller's own section, or for the user code
+/// that it is called from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WouldDeadlock;

@@ -45,7 +45,7 @@ impl<P: Policy> Engine<P> {
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// Queues a closure like [`Engine::call`]. Returns false without memory, and then drops `run`.
+    /// Queues a closure like [`Engine::call`]. If out of memory, drops `run` and returns false.
     pub(crate) fn call_if_memory(&self, run: impl FnOnce() + Send + 'static) -> bool {
         let Some(callback) = try_boxed(run) else {
             return false;
@@ -55,8 +55,8 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// Queues a closure like [`Engine::call_if_memory`], and passes this engine to it. Threads that wait
-    /// for something other than a grace period look again when it has run.
+    /// Queues a closure like [`Engine::call_if_memory`], and passes this engine to it. When the closure
+    /// has run, wakes the threads that wait in this engine, which look again.
     ///
     /// # Safety
     ///
@@ -78,9 +78,9 @@ impl<P: Policy> Engine<P> {
         true
     }
 
-    /// Returns how many callbacks have been queued so far: when as many have been invoked, so have
-    /// these, because they keep their order. The caller will wait for them, so the delay does not
-    /// apply to them.
+    /// Returns how many callbacks have been queued so far. They run in order, so these have run
+    /// once that many have been invoked. The caller will wait for them, so the delay does not apply
+    /// to them.
     pub(crate) fn callbacks_queued(&self) -> u64 {
         let came = {
             let mut waiting = lock(&self.callbacks.waiting);
@@ -94,8 +94,8 @@ impl<P: Policy> Engine<P> {
         came
     }
 
-    /// Waits until all callbacks that were queued before have been invoked. Refused inside a pass,
-    /// and inside `section`, the caller's own, if one of them waits for it.
+    /// Waits until all callbacks that were queued before this call have been invoked. Fails inside
+    /// user code of this domain, and if one of them waits for `section`, which is the caller's own.
     pub(crate) fn barrier(
         &self,
         work: &impl Work,
@@ -105,7 +105,7 @@ impl<P: Policy> Engine<P> {
             return Err(WouldDeadlock);
         }
         if self.callbacks_pending() == 0 {
-            // Nothing to wait for, and no thread to be started for that.
+            // Nothing to wait for, so no service thread is started.
             return Ok(());
         }
         let reached = Arc::new(AtomicBool::new(false));
@@ -132,7 +132,7 @@ impl<P: Policy> Engine<P> {
         })
     }
 
-    /// Runs what is due in a pass. Returns what the rest waits for.
+    /// Runs the callbacks that are due, in a pass. Returns what the remaining ones wait for.
     pub(crate) fn run_callbacks(&self) -> Outlook {
         let has_ended = |cookie| self.has_ended(cookie);
         self.callbacks
@@ -148,14 +148,14 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
         let queue = self.callbacks.absorb(&mut waiting);
-        // With that lock held: nothing goes from the one to the other meanwhile.
+        // Under that lock, so that no callback moves from `queue` to `running` meanwhile.
         queue.has(head) || lock(&self.callbacks.running).has(head)
     }
 
     pub(crate) fn set_callback_delay(&self, delay: Duration) {
         self.callbacks.delay.set(delay);
         if self.callbacks.pending() > 0 {
-            // Some may be due by it.
+            // Some may be due under the new delay.
             self.kick();
         }
     }
@@ -184,14 +184,15 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// Where an engine is.
+/// The address of an engine.
 struct Here<P: Policy>(NonNull<Engine<P>>);
 
 // SAFETY: as a reference to the engine is, which is Sync.
 unsafe impl<P: Policy> Send for Here<P> where Engine<P>: Sync {}
 
 impl<P: Policy> Here<P> {
-    /// Returns the engine's address. A closure that calls this captures all of it, and not the pointer alone.
+    /// Returns the engine's address. A closure that calls this captures the whole `Here`, which is `Send`,
+    /// and not the pointer alone.
     fn get(&self) -> NonNull<Engine<P>> {
         self.0
     }

@@ -1,4 +1,5 @@
-//! Coalescing heavy barriers: of many that wait at once one leads, and the others follow.
+//! Coalescing heavy barriers: of the threads that wait at the same time, one leads and the others
+//! follow.
 //!
 //! A membarrier interrupts every running thread of the process, and the kernel runs one at a time.
 //! So a waiter that finds another thread's barrier under way, too early for its own grace period,
@@ -16,15 +17,16 @@
 //!              if generation != g: again; sleep
 //! ```
 //!
-//! The generation is a hint: what a follower believes is `fenced` and `completed` alone; the
-//! generation says whether and where it may sleep. The leader's last store to it and its signal
-//! (E5) against the follower's announcement (E1, E2) and last load are the event count's pair
+//! The generation is a hint: a follower relies on `fenced` and `completed` alone; the generation
+//! tells it whether and where it may sleep. The leader's last store to it and its signal (E5)
+//! against the follower's announcement (E1, E2) and last load are the event count's pair
 //! (`stillpoint-platform/src/event.rs`): a follower sees that the generation is over, or is seen
-//! asleep. The follower that is woken for the next generation leads it. If it no longer needs that
-//! and there is no leader, it wakes another, so no sleeper is left without a leader. Proved by
-//! `loom_followers_are_not_left_asleep`. The bound is for a leader that has lost its processor:
-//! past it a follower issues its own barrier, without a generation, as a poll does, which never
-//! waits. A thread that retires never follows: it leads, or goes on ([`Engine::assist`]).
+//! asleep. The follower that is woken for the next generation leads it. If it no longer needs a
+//! barrier and there is no leader, it wakes another follower, so no sleeper is left without a
+//! leader. Proved by `loom_followers_are_not_left_asleep`. A follower waits for a bounded time,
+//! because the leader may have lost its processor. After that it issues its own barrier, outside of
+//! the generations, as a poll does, which never waits. A thread that retires never follows: it
+//! leads, or goes on ([`Engine::assist`]).
 
 use super::{Engine, Progress, Role};
 use crate::{
@@ -37,8 +39,9 @@ use crate::{
     },
 };
 
-/// How long others' barriers are waited for. They take some tens of microseconds; past this the
-/// leader has lost its processor, and each follower helps itself.
+/// How long a follower waits for other threads' barriers, in nanoseconds. A barrier takes some tens
+/// of microseconds; after this time the leader must have lost its processor, and each follower
+/// issues its own.
 const LONGEST_FOLLOW: Nanos = 5_000_000;
 
 fn is_led(generation: u64) -> bool {
@@ -46,7 +49,7 @@ fn is_led(generation: u64) -> bool {
 }
 
 impl<P: Policy> Engine<P> {
-    /// Makes one attempt, coalesced with those of others that wait.
+    /// Makes one attempt to end the grace period, coalesced with those of other waiters.
     pub(super) fn complete_coalesced(&self, cookie: Cookie, me: Token) -> Progress {
         // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
         // fenced.
@@ -125,7 +128,7 @@ impl<P: Policy> Engine<P> {
             mine.signal()
         }
         // A leader that has taken the next generation meanwhile will wake all of them.
-        // Acquire, pairs with `try_lead`: a hint, by which at worst one more is woken.
+        // Acquire, pairs with `try_lead`: a hint; at worst it wakes one follower too many.
         if next.has_sleepers() && !is_led(queue.generation.load(Ordering::Acquire)) {
             next.signal_one();
         }
@@ -166,7 +169,7 @@ impl<P: Policy> Engine<P> {
                 waiter.leave()
             }
         }
-        // Acquire, pairs with `try_lead`: a hint, by which at worst one more is woken.
+        // Acquire, pairs with `try_lead`: a hint; at worst it wakes one follower too many.
         if !is_led(queue.generation.load(Ordering::Acquire)) {
             queue.followers.iter().for_each(EventCount::signal_one);
         }
@@ -218,13 +221,13 @@ mod tests {
         assert!(!is_led(generation), "the next may lead");
     }
 
-    /// Also where it does not lead: sections that begin after it do not hold up what its thread had
-    /// named before.
+    /// An assist that does not lead also starts them: sections that begin later do not hold up what
+    /// its thread had named before.
     #[test]
     fn an_assist_starts_all_that_its_thread_has_named() {
         for readers in [BarrierMode::Membarrier, BarrierMode::Fence] {
             let engine = engine_with(readers);
-            // In the first case a leader is under way, so that the assist insists.
+            // In membarrier mode another thread leads, so the assist has to insist.
             assert!(engine.try_lead(0));
             let oldest = engine.start();
             let earlier = engine.register(thread::token(), Flavour::Thread);

@@ -1,4 +1,4 @@
-//! The service thread: one per engine, started when it is needed, for what no other call can do.
+//! The service thread: one per engine, started when it is needed, for work that no caller does.
 //! Without work for a second it ends; the next work starts another (`server.rs`).
 //!
 //! It runs passes. A pass (supplied by the module above) runs callbacks, drains what idle threads
@@ -20,13 +20,13 @@
 //!
 //! # When it fails
 //!
-//! User code cannot end the thread (`stillpoint-platform/src/user_code.rs`); a fault of the
-//! library's own that panics could. The thread catches that, counts it, and begins again with a
-//! pass over everything. After [`MOST_FAILURES`] within a minute it stays down: a
-//! thread that only panics is of no use. Then
+//! User code cannot end the thread (`stillpoint-platform/src/user_code.rs`); a panic of the library
+//! itself could. The thread catches that, counts it, and begins again with a pass over everything.
+//! After [`MOST_FAILURES`] within a minute it stays down: a thread that only panics is of no use.
+//! Then
 //!
-//! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no
-//!   thread; if the fault is met again it is the caller that panics;
+//! * `barrier` and `kvfree_barrier` run passes on the calling thread, as they do when the system
+//!   refuses the thread; if the fault occurs again, the caller panics;
 //! * waits for grace periods, cookies, sections and retires have never needed the thread;
 //! * tasks that wait are woken, and ask again by themselves: the future of a grace period tries
 //!   to end it at each poll; the future of a barrier panics, because a poll must not invoke
@@ -34,8 +34,8 @@
 //! * callbacks, deferred destructors and large pages wait for the next barrier, and no thread that
 //!   retires waits for them.
 //!
-//! In the child of a fork the thread no longer exists, and starts again on demand; unless it is the
-//! one that forked, in a callback or a destructor, and goes on.
+//! In the child of a fork the thread no longer exists, and starts again on demand. If the service
+//! thread itself forked, in a callback or a destructor, it goes on in the child.
 
 use super::{Engine, Progress};
 use crate::{
@@ -71,7 +71,7 @@ use std::{
 const LONGEST_NAME: usize = 15;
 
 impl<P: Policy> Engine<P> {
-    /// Tells the service thread that there is work, which the caller has made visible before.
+    /// Tells the service thread that there is work. The caller has already made the work visible.
     pub(crate) fn kick(&self) {
         let stalls = &self.stalls;
         stalls
@@ -79,7 +79,7 @@ impl<P: Policy> Engine<P> {
             .start(clock::now(), || stalls.bytes_unreclaimed());
         let found = self.service.signs.kick();
         if !found.kicked {
-            // Once is enough until the thread has looked.
+            // One wake-up is enough until the thread has looked.
             self.wake_service();
         }
         if !found.runs {
@@ -220,8 +220,8 @@ impl<P: Policy> Engine<P> {
             .swap(number.cast_unsigned(), Ordering::AcqRel)
             != 0;
         if !is_listed && !place.list() {
-            // So that the next work tries. Release, pairs with `start_service`: that attempt happens
-            // after this one.
+            // So that the next work tries again. Release, pairs with `start_service`: that attempt
+            // happens after this one.
             self.service.refusal.store(0, Ordering::Release);
         }
         static SAID: StdBool = StdBool::new(false);
@@ -231,8 +231,8 @@ impl<P: Policy> Engine<P> {
         {
             stderr::line(format_args!(
                 "the system refuses a service thread for {}: {error}. Callbacks and deferred destructors wait until one can be started, or \
-                 until barrier() and kvfree_barrier() run them. See the limits on processes (ulimit -u, pids.max) and on memory. This is \
-                 said once",
+                 until barrier() and kvfree_barrier() run them. See the limits on processes (ulimit -u, pids.max) and on memory. This message is \
+                 printed once",
                 self.title()
             ));
         }
@@ -278,9 +278,9 @@ impl<P: Policy> Engine<P> {
         self.service.signs.kick();
     }
 
-    /// Asks the service thread to stop, and waits for its end if that is awaited. Does not wait in user code
-    /// of any domain, nor on a service thread: the service thread could wait for that code, or be this
-    /// thread. It then stops by itself. Returns whether there is a thread that finishes the domain.
+    /// Asks the service thread to stop, and waits for its end if `end` says so. Never waits in user code of
+    /// any domain, nor on a service thread: the service thread could wait for that code, or be this thread.
+    /// It then stops by itself. Returns whether there is a thread that finishes the domain.
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = mem::replace(&mut *lock(&self.service.state), State::Stopped);
@@ -341,7 +341,7 @@ impl<P: Policy> Engine<P> {
             .service_waits
             .store(cookie.is_some(), Ordering::Relaxed);
         let waiter = self.shared.service().prepare();
-        // We see a kick, or its signal sees us announced; and so with the reader's.
+        // We see a kick, or its signal sees us announced. The same holds for the reader's signal.
         if cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0)
             || self.service.signs.is_kicked()
         {
@@ -351,16 +351,16 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Returns true if there is something to do after a round that waits for `cookie`, which
-    /// [`Engine::watch`] was called with.
+    /// Returns true if there is something to do after a round that waits for `cookie`.
+    /// [`Engine::watch`] was called with the same cookie before.
     pub(crate) fn has_news(&self, cookie: Option<Cookie>) -> bool {
         let is_over =
             |cookie: Cookie| self.has_ended(cookie) || self.cached_holdout(cookie.seq()).is_none();
         self.service.signs.is_kicked() || cookie.is_some_and(is_over)
     }
 
-    /// Asks the reader that holds up `cookie` to signal the pool, which looks by [`Engine::has_news`]
-    /// once it has announced itself. Returns true if the next round is due now.
+    /// Asks the reader that holds up `cookie` to signal the pool, whose thread announces itself and
+    /// then calls [`Engine::has_news`]. Returns true if the next round is due now.
     pub(crate) fn watch(&self, cookie: Option<Cookie>) -> bool {
         self.shared
             .service_waits
@@ -369,7 +369,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Makes a round: does what there is to do now, on the service thread or one of the pool's. Contains
-    /// panics, but not in the models, which end a test by one.
+    /// panics, except in the models, where a panic fails the test.
     pub(crate) fn round(&self, work: &impl Work, pace: &mut Pace) -> Round {
         SERVES.with(|serves| serves.set(self.domain));
         let mut round = || self.round_uncontained(work, pace);
@@ -383,7 +383,7 @@ impl<P: Policy> Engine<P> {
         round
     }
 
-    /// Counts a panic of the library's own in a round. Returns what follows the round.
+    /// Counts a panic of the library itself in a round. Returns the outcome of that round.
     #[cold]
     fn note_failure(&self) -> Round {
         self.service.failures.fetch_add(1, Ordering::Relaxed);
@@ -406,9 +406,9 @@ impl<P: Policy> Engine<P> {
             *state = State::Down;
             self.service.signs.clear_runs();
         }
-        // What follows may fork, and is no service thread in the child.
+        // The code below may fork; in the child this thread must not count as a service thread.
         SERVES.with(|serves| serves.set(ENDED));
-        // Waiters go on by themselves.
+        // Waiters then make the passes themselves.
         self.shared.waiters.signal();
         #[cfg(feature = "tracing")]
         user_code::tell(self.domain, || {
@@ -426,7 +426,7 @@ impl<P: Policy> Engine<P> {
     /// Returns the message of a failure, and the action that it asks for.
     fn down(&self) -> String {
         format!(
-            "the service thread of {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
+            "the service thread of {} has panicked {MOST_FAILURES} times within a minute, because of a fault in this library (the messages are \
              above; please report them), and stays down. barrier() does its work on the calling thread; barrier_async() cannot",
             self.title()
         )
@@ -450,8 +450,8 @@ impl<P: Policy> Engine<P> {
         if self.service.signs.take_kick() {
             pace.idle_since = None;
         }
-        // Asked to stop before the kick that has been taken, or there will be another.
-        // Acquire, pairs with `request_stop`.
+        // A stop that was requested before the kick taken above is seen here. Otherwise another
+        // kick follows. Acquire, pairs with `request_stop`.
         if self.service.stop.load(Ordering::Acquire) {
             return Round::Ended(Served::Stopped);
         }
@@ -493,20 +493,21 @@ impl<P: Policy> Engine<P> {
         Round::Rest { cookie, until }
     }
 
-    /// Makes a pass, once no other thread makes one, on the service thread or on a thread that waits for
-    /// what passes do.
+    /// Waits until no other thread makes a pass, and makes one. Called by the service thread, and by
+    /// threads that wait for the work of passes.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
         let _turn = self.take_turn();
         self.service_came();
         work.pass()
     }
 
-    /// Waits until no other thread makes a pass, and keeps other threads from making one.
+    /// Waits until no other thread makes a pass, and keeps other threads from making one until the
+    /// guard is dropped.
     pub(crate) fn take_turn(&self) -> OwnedMutexGuard<'_> {
         self.service.turn.lock()
     }
 
-    /// Ends a service thread without work, if there is still none.
+    /// Ends the idle service thread, if there is still no work for it.
     fn end_idle(&self) -> Idle {
         let mut state = lock(&self.service.state);
         let State::Running { server, ended } = &mut *state else {
@@ -650,8 +651,8 @@ mod tests {
         Arc::new(engine)
     }
 
-    /// The thread is refused, and the work is done: there is nothing that it could be late for. Work
-    /// that follows is timed again.
+    /// The thread is refused, but callers have done the work, so nothing is late. Later work is
+    /// timed anew.
     #[test]
     fn callers_that_make_the_passes_leave_no_stall() {
         let engine = refused();

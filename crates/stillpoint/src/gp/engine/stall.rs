@@ -1,13 +1,13 @@
-//! Stall detection, as the kernel's RCU CPU stall warnings: which readers block a grace period for
-//! too long, and which threads wait for it.
+//! Stall detection, like the kernel's RCU CPU stall warnings: which readers block a grace period
+//! for too long, and which threads wait for it.
 //!
 //! A waiter times its wait and reports a stall once: the readers that block the grace period, and
 //! all threads that have waited for a while. So a deadlock (the waiter holds a lock that a reader
 //! wants) ends in a report that names both sides. A service thread that is blocked, by a callback
 //! say, is reported in the same way by the threads that need it.
 //!
-//! Nothing here is on a fast path: the first look at the clock comes after the spinning, the first
-//! lock after the first sleep.
+//! Nothing here is on a fast path: a waiter calls it after it has spun in vain, and is listed under
+//! a lock only after its first sleep.
 
 use super::Engine;
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 };
 use std::{panic::Location, time::Duration};
 
-/// How many readers a report names.
+/// Number of readers that a report names at most.
 const LISTED_HOLDOUTS: usize = 16;
 
 /// Upper bound in bytes on a report of [`LISTED_HOLDOUTS`] readers, with names and places.
@@ -40,8 +40,8 @@ const REPORTS_MEMORY: usize = 32 << 10;
 const ENTRYS_MEMORY: usize = 256;
 
 impl<P: Policy> Engine<P> {
-    /// Called by a thread that finds `cookie` blocked. Reports a stall if it is due; returns when
-    /// to check again at the latest.
+    /// Records that the calling thread finds `cookie` blocked, and reports a stall if it is due.
+    /// Returns when to check again at the latest.
     pub(crate) fn note_held_up(&self, cookie: Cookie, now: Nanos) -> Nanos {
         let watch = &self.stalls.grace_period;
         let since = watch.start(now, || self.stalls.bytes_unreclaimed());
@@ -55,8 +55,8 @@ impl<P: Policy> Engine<P> {
         self.report_if_due(Stalled::GracePeriod(cookie), watch, since, now)
     }
 
-    /// Called now and then by threads that need the service thread. Returns when to check again at
-    /// the latest.
+    /// Reports a stall of the service thread if it is due. Returns when to check again at the
+    /// latest. Called now and then by threads that need the service thread.
     pub(crate) fn note_service(&self, now: Nanos) -> Nanos {
         let watch = &self.stalls.service;
         let since = watch.since.load(Ordering::Relaxed);
@@ -77,16 +77,17 @@ impl<P: Policy> Engine<P> {
         Nanos::MAX
     }
 
-    /// Called when a pass begins, in its turn: it comes to all work that the service thread was kicked
-    /// for. Not while the thread waits for its turn, since the pass before it may be stuck.
+    /// Stops the service thread's watch when a pass begins: the pass reaches all work that the thread
+    /// was kicked for. Called in the pass's turn and not before, since the pass before it may be
+    /// stuck.
     pub(super) fn service_came(&self) {
         self.stalls.service.stop();
         self.publish_stalls();
     }
 
-    /// Called after each callback and each page of objects: a slow thread is not stuck. The watch goes
-    /// on, because it runs for a kick since the pass began: another kick is not made before the next
-    /// pass, however long the next callback takes.
+    /// Records progress, after each callback and each page of objects: a slow thread is not stuck. The
+    /// watch goes on, because a kick since the pass began has started it, and no other kick will do so
+    /// before the next pass, however long the next callback takes.
     pub(crate) fn service_advanced(&self) {
         if self.stalls.service.advance(clock::now) {
             self.publish_stalls();
@@ -120,8 +121,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Copies into the statistics page what a stuck process shows of its stall: which readers, since
-    /// when.
+    /// Copies the stall into the statistics page, where others can see it while the process is
+    /// stuck: which readers, and since when.
     fn publish_report(&self, report: &StallReport) {
         if let Stalled::GracePeriod(_) = report.stalled {
             self.tap.set_text(STALL, HoldoutsOnly(report));
@@ -149,8 +150,8 @@ impl<P: Policy> Engine<P> {
             .follow(SERVICE_STALLED_SINCE, || stalls.service.reported_since());
     }
 
-    /// Returns the report. Without memory for names it only counts: a stall is no reason to end the
-    /// process.
+    /// Returns the report. If there is no memory for names, it only counts: a stall must not end
+    /// the process.
     fn describe(&self, stalled: Stalled, watch: &Watch, lasted: Duration) -> StallReport {
         let Unreclaimed {
             objects: objects_pending,
@@ -208,7 +209,7 @@ impl<P: Policy> Engine<P> {
         report
     }
 
-    /// Emits the event of `tracing`. Returns whether a subscriber takes it.
+    /// Emits the `tracing` event. Returns whether a subscriber receives it.
     #[cfg(feature = "tracing")]
     fn emit(&self, report: &StallReport) -> bool {
         let mut is_heard = false;
@@ -253,7 +254,8 @@ impl<P: Policy> Engine<P> {
         self.stalls.service.count.load(Ordering::Relaxed)
     }
 
-    /// Sets how to find out how much is unreclaimed. Called once, by what stands on the engine.
+    /// Sets the function that returns how much is unreclaimed. Called once, by the layer above the
+    /// engine.
     pub(crate) fn set_gauge(&self, gauge: impl Fn() -> Unreclaimed + Send + Sync + 'static) {
         assert!(
             self.stalls.gauge.set(Box::new(gauge)).is_ok(),
@@ -274,9 +276,8 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-/// Sections that began long ago have older numbers; of the same number, guards know when they were
-/// made. Each key is taken once: a guard may change hands meanwhile, and a sort whose keys change
-/// panics.
+/// Sorts by the number of the section, then by the time at which an owned guard was made. Each key
+/// is read once: a record may change hands meanwhile, and a sort whose keys change may panic.
 fn oldest_first(holdouts: &mut [(&Record, Seq)], goal: Seq) {
     holdouts.sort_by_cached_key(|(record, section)| (section.since(goal), record.entry().since()));
 }
@@ -298,7 +299,7 @@ mod tests {
             BarrierMode::Fence,
             crate::platform::sync::Arc::new(Shared::new(Sequence::new(seq))),
         );
-        // More than are sorted one by one.
+        // More than the sort handles by insertion.
         let readers = if cfg!(miri) { 60 } else { 500 };
         let mut holdouts = Vec::new();
         registry.claim_some(thread::token(), 0, Flavour::Owned, readers, |record| {

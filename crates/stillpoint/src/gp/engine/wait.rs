@@ -1,6 +1,6 @@
 //! Waiting for a grace period: attempt, spin a little, flag a holdout, sleep until it leaves.
 //!
-//! Why no wake-up is lost is on the protocol page (`gp/README.md`); this file holds the pacing.
+//! `gp/README.md` explains why no wake-up is lost; this file sets the pace of the attempts.
 
 use super::{Engine, Progress};
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
 };
 use std::{hint, task::Waker};
 
-/// How long a waiter looks again and again before it sleeps: about what a sleep and a wake-up cost.
-/// Not in the model, where time stands still.
+/// How long a waiter spins before it sleeps, in nanoseconds: about the cost of a sleep and a
+/// wake-up. 0 in the model, where time stands still.
 const SPIN: Nanos = if IN_MODEL { 0 } else { 2_000 };
 
-/// The spin time of expedited waits: longer than most sections. They do not yield: a reader that
-/// shares their processor would keep it for its whole time slice, whereas one that a sleeper waits
-/// for gives it up at the end of its section.
+/// The spin time of expedited waits, in nanoseconds: longer than most sections. These waits do not
+/// yield: a reader that shares their processor would keep it for its whole time slice, whereas one
+/// that a sleeper waits for gives it up at the end of its section.
 const EXPEDITED_SPIN: Nanos = if IN_MODEL { 0 } else { 50_000 };
 
 /// What a waiter saves: processor time, or latency.
@@ -75,8 +75,8 @@ impl<P: Policy> Engine<P> {
                 return Waited::TimedOut;
             }
             let waiter = self.shared.waiters.prepare();
-            // The first may have come true just before the announcement; the second covers the time
-            // after it.
+            // The grace period may have ended just before the announcement. The flag covers the
+            // time after it.
             if self.has_ended(cookie) || self.flag_holdout(cookie).0 {
                 waiter.leave();
                 continue;
@@ -91,8 +91,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Waits until `done`, which another thread makes true before it signals the waiters, or until
-    /// `deadline`.
+    /// Waits until `done` returns true, or until `deadline`. Another thread makes it true, and then
+    /// signals the waiters.
     pub(crate) fn sleep_until(&self, deadline: Nanos, done: impl Fn() -> bool) {
         while !done() && clock::now() < deadline {
             let waiter = self.shared.waiters.prepare();
@@ -105,7 +105,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Makes one attempt with a heavy barrier and then, for a moment, attempts that cost a scan each.
-    /// Returns the result, and when the first attempt was over if it has not ended the grace period.
+    /// Returns the result and, if the first attempt was held up, the time at which it was over.
     fn spin_until_complete(&self, cookie: Cookie, me: Token, haste: Haste) -> (Progress, Nanos) {
         let mut progress = self.complete_coalesced(cookie, me);
         if progress != Progress::HeldUp {
@@ -124,11 +124,11 @@ impl<P: Policy> Engine<P> {
         (progress, looked)
     }
 
-    /// Waits until `done`, which passes make true. If there is no service thread, or the caller is that
-    /// thread in a task that it wakes, the caller makes the passes. Refused inside user code of the
-    /// domain, which would wait for itself, except in a task that is woken; and as soon as the passes
-    /// wait for a section of the caller's, which a callback may have left open. If such a pass forks,
-    /// nothing is left to wait for in the child, and this returns there.
+    /// Waits until passes make `done` true. If there is no service thread, or the caller is that thread
+    /// in a task that it wakes, the caller makes the passes. Fails inside user code of the domain,
+    /// which would wait for itself, except in a task that is woken. Also fails as soon as the passes
+    /// wait for a section of the caller, which a callback may have left open. If user code in such a
+    /// pass forks, this returns in the child, where nothing is left to wait for.
     pub(crate) fn wait_for_passes(
         &self,
         work: &impl Work,
@@ -141,7 +141,8 @@ impl<P: Policy> Engine<P> {
         let serves = serves(self.domain);
         let mut listed = None;
         while !done() && fork::process() == process {
-            // It may have ended idle, and user code of others is not for the caller to run.
+            // The service thread may have ended idle. The caller starts it, and does not run user
+            // code of others itself.
             self.ensure_service();
             if self.service_runs() && !serves {
                 let now = clock::now();
@@ -166,15 +167,15 @@ impl<P: Policy> Engine<P> {
                     return Err(WouldDeadlock);
                 }
             } else {
-                // No thread, and nothing to wait for: there was no memory.
+                // There is no thread, and no grace period to wait for: a pass ran out of memory.
                 self.sleep_until(clock::now() + FIRST_SLEEP, &done);
             }
         }
         Ok(())
     }
 
-    /// Wakes those in `wait_for_passes`; for the pass to call when it has finished something that
-    /// was asked for.
+    /// Wakes the threads in `wait_for_passes`. A pass calls it when it has finished work that was
+    /// requested.
     pub(crate) fn signal_waiters(&self) {
         self.shared.waiters.signal();
     }
@@ -187,8 +188,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Wakes `waker`, instead of the one registered at `place`, once `awaited` has come: at once,
-    /// if it has.
+    /// Registers `waker` at `place`, instead of the waker there. It is woken once `awaited` has
+    /// come, even if that is already so.
     pub(crate) fn wake_after(&self, awaited: Awaited, waker: &Waker, place: &Place) {
         if self.futures.put(awaited, waker, place) {
             self.kick();

@@ -77,7 +77,7 @@ impl<P: Policy> World<P> {
     }
 }
 
-/// Runs all schedules of `test`; whether one of them had the outcome that it is about.
+/// Runs all schedules of `test`. Returns whether it returned true in one of them.
 fn observed(preemptions: usize, test: impl Fn() -> bool + Sync + Send + 'static) -> bool {
     let seen = std::sync::Arc::new(Flag::new(false));
     let tell = std::sync::Arc::clone(&seen);
@@ -91,8 +91,8 @@ fn observed(preemptions: usize, test: impl Fn() -> bool + Sync + Send + 'static)
     seen.load(SeqCst)
 }
 
-/// Each thread writes its own word and reads the next one's: whether all can read what was there
-/// before the writes.
+/// Runs one thread for each role, which writes its own word and reads the next thread's. Returns
+/// whether all of them can read the old values.
 fn cycle<P: Policy>(roles: &'static [Role], preemptions: usize) -> bool {
     observed(preemptions, move || {
         let world = World::<P>::new(roles.iter().map(|_| 0));
@@ -131,11 +131,11 @@ fn loom_litmus_one_section_one_grace_period() {
     assert!(!cycle::<Sound>(&[Section, GracePeriod], 3));
     assert!(
         cycle::<NoWait>(&[Section, GracePeriod], 3),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
     assert!(
         cycle::<NoHeavyBarrier>(&[Section, GracePeriod], 3),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }
 
@@ -145,11 +145,11 @@ fn loom_litmus_one_section_two_grace_periods() {
     assert!(!cycle::<Sound>(&[Section, GracePeriod, GracePeriod], 2));
     assert!(
         cycle::<NoWait>(&[Section, GracePeriod, GracePeriod], 2),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }
 
-/// As many, of two each.
+/// As many grace periods as sections: two of each.
 #[test]
 fn loom_litmus_two_sections_two_grace_periods() {
     assert!(!cycle::<Sound>(
@@ -158,18 +158,18 @@ fn loom_litmus_two_sections_two_grace_periods() {
     ));
     assert!(
         cycle::<NoWait>(&[Section, GracePeriod, Section, GracePeriod], 2),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }
 
-/// Fewer: sections order nothing among themselves.
+/// No grace period: sections order nothing among themselves.
 #[test]
 fn loom_litmus_sections_alone_order_nothing() {
     assert!(cycle::<Sound>(&[Section, Section], 3));
 }
 
-/// Fewer: one grace period cannot order two sections if one ends after the grace period has begun,
-/// and the other begins then.
+/// Fewer grace periods than sections: one grace period cannot order two sections if one ends after
+/// the grace period has begun, and the other begins then.
 #[test]
 fn loom_litmus_two_sections_one_grace_period() {
     assert!(cycle::<Sound>(&[Section, GracePeriod, Section], 3));
@@ -196,11 +196,11 @@ fn loom_litmus_sync_and_read() {
     assert!(!sync_and_read::<Sound>());
     assert!(
         sync_and_read::<NoWait>(),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
     assert!(
         sync_and_read::<NoHeavyBarrier>(),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }
 
@@ -233,11 +233,11 @@ fn loom_litmus_sync_and_free() {
     assert!(!sync_and_free::<Sound>());
     assert!(
         sync_and_free::<NoWait>(),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
     assert!(
         sync_and_free::<NoHeavyBarrier>(),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }
 
@@ -267,6 +267,6 @@ fn loom_litmus_assign_and_dereference() {
     assert!(!assign_and_dereference(Ordering::Release));
     assert!(
         assign_and_dereference(Ordering::Relaxed),
-        "nothing is shown: the broken one is not caught"
+        "the broken variant is not caught"
     );
 }

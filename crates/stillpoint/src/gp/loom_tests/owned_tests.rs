@@ -21,12 +21,13 @@ use crate::platform::{
 use loom::thread;
 use std::{panic::Location, ptr};
 
-/// What a report must not do, because it may find the thing gone.
+/// Copies without counting a reference, as a report must not: it may find the value gone.
 fn copy_uncounted<T, R>(shelf: &Shelf<T>, copy: impl FnOnce(&T) -> R) -> Option<R> {
     lock(&shelf.0).as_deref().map(copy)
 }
 
-/// What an owner must not do, because with a report in the way the thing stays for ever.
+/// Clears the shelf unless a report holds its lock, as an owner must not: the value would stay for
+/// ever.
 fn clear_unless_looked_at<T>(shelf: &Shelf<T>) {
     if let Ok(mut thing) = shelf.0.try_lock() {
         *thing = None;
@@ -50,7 +51,7 @@ fn loom_section_changes_threads() {
         let maker = thread::spawn(move || {
             let record = lock_owned(&theirs, 1);
             theirs.use_element();
-            // The guard is sent, with whatever order that gives.
+            // The guard is sent, and this adds no order.
             let sent = AtomicPtr::new(ptr::from_ref(record).cast_mut());
             let theirs_again = Arc::clone(&theirs);
             let taker = thread::spawn(move || {
@@ -127,8 +128,8 @@ fn loom_look_before_the_end_is_caught() {
     waiter_and_owned_holdout(Record::unlock_looking_first);
 }
 
-/// Something that is gone when its last owner has let go of it, so that a later look at it is an
-/// error that loom reports. Its memory stays.
+/// A value that is overwritten when its last owner drops it, so that loom reports a later look at
+/// it. Its memory stays.
 struct Payload(&'static UnsafeCell<u32>);
 
 // SAFETY: loom checks each access.
@@ -154,9 +155,8 @@ impl Drop for Payload {
     }
 }
 
-/// What a report or an end does with the shelf. The number is touched by reports under the lock and
-/// read by ends without it: where a thread could be switched, for loom, which does not switch at an
-/// attempt to lock.
+/// What a report or an end does with the shelf. Both access the number, reports under the lock and
+/// ends without it, so that loom can switch threads there: it does not switch at a `try_lock`.
 type Act = fn(&Shelf<Payload>, &AtomicUsize);
 
 fn report_and_end(report: Act, end: Act) {

@@ -1,4 +1,4 @@
-//! Models of the service thread's end, and of those that wait for what it does.
+//! Models of the service thread's end, and of threads that wait for its work.
 
 use super::{FIRST, model};
 use crate::{
@@ -41,12 +41,12 @@ struct Job<P> {
     engine: Engine<P>,
     wanted: AtomicBool,
     done: AtomicBool,
-    /// A thread has been asked for after the one that runs.
+    /// Another thread has been requested after the one that runs.
     another: sync::Arc<sync::atomic::AtomicBool>,
 }
 
 impl<P: Policy> Job<P> {
-    /// Makes one whose service thread runs. Returns it, with that thread.
+    /// Makes a job whose service thread runs. Returns both.
     fn served() -> (Arc<Self>, loom::thread::JoinHandle<Served>) {
         let another = sync::Arc::new(sync::atomic::AtomicBool::new(false));
         let job = Arc::new(Self {

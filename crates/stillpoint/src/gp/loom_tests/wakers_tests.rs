@@ -32,7 +32,7 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 struct Serving(Engine<Sound>);
 
 impl Serving {
-    /// With its service thread, which ends at [`Serving::stop`].
+    /// Makes an engine and starts its service thread, which ends at [`Serving::stop`].
     fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
         let serving = Arc::new(Self(Engine::new(
             1,
@@ -59,8 +59,8 @@ impl Work for Serving {
     }
 }
 
-/// A task, which sleeps until it is woken. It then sees what came before that, as executors have
-/// it.
+/// A task, which sleeps until it is woken. It then sees what happened before the wake-up, as with
+/// an executor.
 struct Task {
     woken: AtomicBool,
     event: EventCount,
@@ -103,8 +103,8 @@ fn wait(engine: &Engine<Sound>, awaited: Awaited) {
     assert!(engine.has_come(awaited), "woken for nothing");
 }
 
-/// No reader blocks it: what has to happen is that the service thread learns of it. (Without the
-/// kick it deadlocks.)
+/// No reader blocks it: the service thread only has to learn of it. (Without the kick it
+/// deadlocks.)
 #[test]
 fn loom_futures_are_woken() {
     model(3, || {
@@ -130,8 +130,7 @@ fn loom_futures_are_woken_when_a_reader_leaves() {
     });
 }
 
-/// A younger one beside an older one that is dropped: whether it comes behind that, and does not
-/// kick, or finds itself alone.
+/// A younger future registers while an older one is dropped: behind it, without a kick, or alone.
 #[test]
 fn loom_futures_are_woken_when_an_older_one_is_dropped() {
     model(2, || {

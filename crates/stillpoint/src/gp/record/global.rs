@@ -12,7 +12,7 @@ const _: () = assert!(
 );
 
 impl Record {
-    /// Makes the sentinel for threads without a record. Its nesting is as deep as can be, so that
+    /// Makes the sentinel for threads without a record. Its nesting is at the maximum, so that
     /// [`Record::lock_global_outermost`] refuses it.
     pub(crate) const fn unregistered() -> Self {
         Self {

@@ -7,21 +7,21 @@ use crate::{
 };
 
 impl Record {
-    /// A section whose readers leave it to membarrier to fence, which the model has not: for tests
-    /// of what needs no fence.
+    /// Begins a section without a fence, as in membarrier mode, which the model lacks. For tests of
+    /// pairs that need no fence.
     pub(in crate::gp) fn begin_without_fence(&self) -> Seq {
         let word = self.shared().seq.enter(); // [R1]
         self.begin(word);
         Seq::from_bits(word)
     }
 
-    /// The end of such a section.
+    /// Ends such a section.
     pub(in crate::gp) fn end_without_fence(&self) {
         self.word.store(0, Ordering::Release); // [R4]
     }
 
-    /// The end of a section with the kernel's old race in it: between the look and the end it can
-    /// be flagged.
+    /// Ends a section with the kernel's old race: between the look and the end, a waiter can flag
+    /// it.
     pub(in crate::gp) fn unlock_looking_first(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         self.word.store(0, Ordering::Release);

@@ -4,8 +4,7 @@
 use super::{NESTED_ONCE, Seq, Sequence};
 use crate::platform::sync::{AtomicU64, Ordering};
 
-/// The number of domains that a process has from the start. Each has a `started` at an address that
-/// its readers know without loading it from somewhere; they are told apart by a constant, `GLOBAL`.
+/// Number of domains that a process has from the start. A constant, `GLOBAL`, tells them apart.
 pub(crate) const GLOBALS: usize = 2;
 
 /// A `started` alone on its cache line, at a place in the array that a C header can know.
@@ -19,8 +18,8 @@ static GLOBAL_STARTED: [GlobalStarted; GLOBALS] =
 /// Like [`Sequence::enter`], for a reader of a global domain.
 #[inline(always)]
 pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
-    // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1, W2) is
-    // so for the section's loads.
+    // Acquire [R1]: the section's loads cannot find what was unlinked before a cookie for this
+    // number or less was taken (W1, W2).
     GLOBAL_STARTED[GLOBAL].0.load(Ordering::Acquire)
 }
 
