@@ -14,8 +14,8 @@
 //! * **ThreadSanitizer** (`--cfg stillpoint_tsan`, which `scripts/sanitize thread` sets): fence
 //!   mode, and each fence is a read-modify-write of one word, because this tool understands neither
 //!   fences nor membarrier. Every fence then happens before every later one, which is more than a
-//!   fence promises: it hides what is missing between two fences, and shows what is missing
-//!   elsewhere.
+//!   fence promises: it hides an order that is missing between two fences, and shows one that is
+//!   missing elsewhere.
 //! * **loom**: fence mode, because loom cannot put a barrier into another thread. The model in
 //!   `models/` has store buffers and a membarrier that drains them, and so checks the asymmetric
 //!   form.
@@ -31,8 +31,8 @@
 
 pub use crate::seam::barrier::{fence_after_rmw, full_fence, heavy, light, readers_fence};
 
-/// Issues the light barrier of a thread that knows the mode to be membarrier: it binds the compiler alone.
-/// Pairs with `heavy`.
+/// Issues the light barrier of membarrier mode, which binds the compiler alone. In fence mode the caller
+/// also fences. Pairs with `heavy`.
 #[inline(always)]
 pub fn light_asymmetric() {
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

@@ -8,7 +8,7 @@ pub use crate::seam::clock::{coarse, now};
 /// "not yet".
 pub type Nanos = u64;
 
-/// Returns `duration` in nanoseconds; anything past 584 years is as good as for ever.
+/// Returns `duration` in nanoseconds; a duration of more than 584 years counts as for ever.
 #[inline]
 pub fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

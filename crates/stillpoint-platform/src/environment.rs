@@ -37,8 +37,8 @@ impl Variable {
         }
     }
 
-    /// Returns the value, as `parse` understands it; `unset` where there is none, or `parse` does not know
-    /// it. In the model, which has no environment, always that.
+    /// Returns the value as `parse` understands it, or `unset` if the variable is not set or `parse`
+    /// rejects it. The model has no environment, so there this returns `unset`.
     #[inline]
     fn read(&self, unset: u64, parse: impl FnOnce(&str) -> Option<u64>) -> u64 {
         match self.word.load(Ordering::Relaxed) {
@@ -79,7 +79,7 @@ impl Variable {
     }
 }
 
-/// Returns the words for on and off.
+/// Parses a word for on or off. Returns `None` for any other text.
 fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "on" | "yes" | "true" => Some(true),
@@ -135,11 +135,11 @@ pub enum Print {
     Never,
     /// If the program has neither a handler nor a subscriber of `tracing`.
     Unheard,
-    /// In addition to a handler.
+    /// Always, in addition to a handler or subscriber.
     Always,
 }
 
-/// What `STILLPOINT_STALL` says.
+/// The setting of `STILLPOINT_STALL`.
 #[derive(Debug, Clone, Copy)]
 pub struct Stall {
     /// When a stall is written to stderr.
@@ -154,7 +154,7 @@ pub fn stall() -> Stall {
         "STILLPOINT_STALL",
         "off (or 0, no, false); stderr (or on, yes, true); or the default time-out in seconds, such as 2.5",
     );
-    /// Words that stand for no time-out: they are less than the shortest one.
+    /// Words that are not time-outs: they are less than the shortest one.
     const UNSET: u64 = 0;
     const OFF: u64 = 1;
     const STDERR: u64 = 2;

@@ -85,7 +85,7 @@ impl EventCount {
         }
     }
 
-    /// Tells whether there are waiters. The caller has fenced.
+    /// Returns whether there are waiters. The caller has fenced.
     #[inline]
     pub fn has_sleepers(&self) -> bool {
         // Relaxed [E5]: after the caller's fence we see every waiter that announced itself (E1)
@@ -117,14 +117,14 @@ pub struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until a signal, which may have come since [`EventCount::prepare`], until `deadline`,
-    /// or for no reason at all.
+    /// Sleeps until `deadline`, or until a signal. Returns at once if a signal has come since
+    /// [`EventCount::prepare`]. May return early for no reason.
     pub fn sleep(self, deadline: Option<Nanos>) {
         self.event.signals.wait_while(self.key, deadline); // [E3]
         self.leave();
     }
 
-    /// Takes the announcement back: there is nothing to wait for.
+    /// Takes the announcement back, without sleeping.
     #[inline]
     pub fn leave(self) {
         self.event.sleepers.fetch_sub(1, Ordering::Relaxed);

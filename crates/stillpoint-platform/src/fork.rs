@@ -32,12 +32,12 @@
 //!
 //! # What the child has
 //!
-//! | of before the fork | in the child |
+//! | before the fork | in the child |
 //! |---|---|
 //! | sections of the forking thread, QSBR readers included | open |
 //! | sections of other threads, guards that ended threads leaked included | over |
 //! | owned guards of all threads | open, without their names |
-//! | cookies, settings, counters of what has happened | as they were; except that other threads' assists are lost, and of the objects that each of them has freed up to 4,095 |
+//! | cookies, settings, counters of what has happened | as they were, except that other threads' assists, and up to 4,095 freed objects for each of these threads, are no longer counted |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and no longer counted |
 //! | waiting tasks | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left to wait for |
@@ -78,9 +78,9 @@ pub(crate) fn note_survivor() {
     SURVIVOR.store(crate::thread::token().get(), Ordering::Relaxed);
 }
 
-/// Returns the kernel id of the thread with the token `owner`. `noted` is the id that was recorded for it:
-/// the thread that forks has another one in the child, which need not write to every place that records
-/// it.
+/// Returns the kernel id of the thread with the token `owner`. `noted` is the id that was recorded for it.
+/// The thread that forks gets another id in the child, which saves a write to every place that records the
+/// old one.
 #[inline]
 pub fn tid_of(owner: u64, noted: u32) -> u32 {
     if owner == SURVIVOR.load(Ordering::Relaxed) && owner != 0 {
@@ -107,7 +107,7 @@ pub trait ForkReset: Sync {
 pub struct Process(pub(crate) u64);
 
 impl Process {
-    /// Tells whether this process is the child of a fork that came after the library's first use.
+    /// Returns whether this process is the child of a fork that came after the library's first use.
     #[inline]
     pub fn is_child(self) -> bool {
         self.0 > 0

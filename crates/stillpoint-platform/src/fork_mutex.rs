@@ -2,7 +2,8 @@
 //!
 //! In the child, nothing ever releases such a lock, and the value behind it is in the middle of a
 //! change. So no thread waits for it there: an operation that needs it ends the process with a message,
-//! one that can do without asks first ([`ForkMutex::lock_unless_lost`]), and a drop leaks the value.
+//! an operation that can do without it asks first ([`ForkMutex::lock_unless_lost`]), and a drop leaks
+//! the value.
 
 use crate::{
     stderr::Line,
@@ -52,7 +53,7 @@ impl<T> ForkMutex<T> {
     /// afterwards.
     #[inline]
     pub fn lock_telling(&self, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
-        // In the model, where a try is no point to switch threads at, there is nothing to tell.
+        // In the model this always fails, so both functions are called each time.
         if let Some(guard) = self.lock.lock_at_once() {
             return guard;
         }

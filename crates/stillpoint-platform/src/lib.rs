@@ -9,8 +9,7 @@
 //!   [`owned_mutex`]: a lock that is held across user code.
 //! * [`fork`]; [`fork_mutex`]: a lock that a fork may lose.
 //! * [`environment`]: the library's variables; [`stderr`]: lines on standard error; `watch`: files
-//!   that change;
-//!   [`stats`]: the statistics page that other processes read.
+//!   that change; [`stats`]: the statistics page that other processes read.
 //!
 //! Under `--cfg stillpoint_loom` a model has the same names, so the crates above are checked as they
 //! are, not as copies.
@@ -19,7 +18,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(unix))]
-compile_error!("stillpoint is for Linux; it also builds on other Unixes, with less");
+compile_error!("stillpoint is for Linux; on other Unix systems it builds with fewer features");
 
 pub mod barrier;
 pub mod clock;

@@ -2,8 +2,8 @@
 
 use std::alloc::{self, Layout};
 
-/// Checks that `bytes` can be allocated at this moment, before a sequence of allocations that may
-/// not fail.
+/// Returns whether `bytes` can be allocated at this moment. To be called before a sequence of
+/// allocations that may not fail.
 pub fn is_there_for(bytes: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(bytes.max(1), 16) else {
         return false;
@@ -19,7 +19,7 @@ pub fn is_there_for(bytes: usize) -> bool {
     }
 }
 
-/// Returns `count` values made by `make`, or `None` without memory for them.
+/// Returns `count` values made by `make`, or `None` if out of memory.
 pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).ok()?;
@@ -27,12 +27,12 @@ pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     Some(all.into_boxed_slice())
 }
 
-/// Allocates like [`try_several`], for values that are zeros: large ones take memory when they are first
-/// written.
+/// Allocates like [`try_several`], for values whose bytes are all zero. A large array takes memory only
+/// where it is written.
 ///
 /// # Safety
 ///
-/// Zeros are a `T`.
+/// All zero bytes are a valid `T`.
 pub unsafe fn try_zeroed<T>(count: usize) -> Option<Box<[T]>> {
     let layout = Layout::array::<T>(count).ok()?;
     assert!(layout.size() > 0, "nothing is to be allocated");

@@ -46,7 +46,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     }
 }
 
-/// Returns the bytes of a page.
+/// Returns the size of a page in bytes.
 pub fn page_size() -> usize {
     rustix::param::page_size()
 }
@@ -56,8 +56,8 @@ pub fn page_size() -> usize {
 pub enum Backing<'a> {
     /// Memory of the process alone. The system does not count it before it is used.
     Anonymous,
-    /// Memory of the process alone, which counts towards the system's limit from [`Mapping::allow`] on:
-    /// that fails for more than the system could ever give.
+    /// Memory of the process alone. [`Mapping::allow`] counts it towards the system's limit, and fails
+    /// for more than the system could ever provide.
     Accounted,
     /// Shared with all other mappings of the file; from its offset 0.
     File(BorrowedFd<'a>),
@@ -110,8 +110,8 @@ impl Mapping {
     }
 
     /// Maps zeros like [`Mapping::zeroed`], at a multiple of `align`, a power of two. Prefers the address
-    /// `hint`, such a multiple, if it is free: the kernel counts neighbours of the same kind as one
-    /// mapping.
+    /// `hint`, which is such a multiple, if it is free: the kernel counts neighbours of the same kind as
+    /// one mapping.
     pub fn zeroed_near(hint: usize, len: usize, align: usize) -> Result<Self, Refused> {
         let mapping = Self::zeroed_at(ptr::without_provenance_mut(hint), len)?;
         if mapping.start.addr().get().is_multiple_of(align) {
@@ -163,8 +163,9 @@ impl Mapping {
         self.start
     }
 
-    /// Makes `len` bytes from `offset` readable and writable. If each call extends one stretch from
-    /// the start, that takes one more entry of the process's map count, whatever its length.
+    /// Makes `len` bytes from `offset` readable and writable. As long as each call extends the same
+    /// range from the start, that range takes one entry of the process's map count, whatever its
+    /// length.
     pub fn allow(&self, offset: usize, len: usize) -> Result<(), Refused> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let flags = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -192,7 +193,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A stretch of pages, as the kernel's calls want it.
+/// A range of pages, in the form that the kernel's calls take.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub struct Pages(libc::iovec);
@@ -221,11 +222,11 @@ const THIS_PROCESS: i32 = -10_000;
 /// Number of ranges that one call takes.
 const MOST_RANGES: usize = 1024;
 
-/// Number of times that a call which says "try again" is repeated.
+/// Number of times that a call is made which fails with `EINTR` or `EAGAIN`.
 const MOST_REFUSALS: usize = 100;
 
-/// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many ranges are
-/// done: the first ones.
+/// Gives `advice` on every range, in as few calls as the kernel allows. Returns how many of the
+/// first ranges are done, and why it stopped there.
 ///
 /// # Safety
 ///

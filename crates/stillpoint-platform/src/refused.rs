@@ -156,8 +156,9 @@ impl Drop for Taken {
     }
 }
 
-/// Tries again to start the threads, until one is refused again; at most a hundred times a second in
-/// the process. Runs no user code. If none are listed this is one load.
+/// Tries again to start the threads of the services that are listed, until one is refused again; at
+/// most a hundred times a second in the process. Runs no user code. If none are listed this is one
+/// load.
 #[inline]
 pub fn retry() {
     if any() {
@@ -263,7 +264,10 @@ mod tests {
         }
         for intervals in 2..5 {
             let called = catch_unwind(AssertUnwindSafe(|| retry_after(intervals)));
-            assert!(called.is_err(), "a panic is told, and loses no other entry");
+            assert!(
+                called.is_err(),
+                "a panic is passed on, and loses no other entry"
+            );
         }
         assert_eq!(attempts(), 4);
         assert!(!any());

@@ -102,7 +102,7 @@ fn can_write() -> bool {
         )
     };
     let broken = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
-    // A filter that forbids the question may still permit the write.
+    // A filter that forbids `ppoll` may still permit the write.
     found < 0 || stderr.revents & libc::POLLOUT != 0 && stderr.revents & broken == 0
 }
 

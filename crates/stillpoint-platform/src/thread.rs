@@ -82,7 +82,7 @@ pub enum WaitsFor {
     Other,
 }
 
-/// System calls in which a thread sleeps that may hold up others, by their numbers.
+/// System calls in which a thread that holds up others may sleep, by their numbers.
 #[cfg(all(target_os = "linux", not(miri)))]
 const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     use WaitsFor::{Events, Other, Thread};
@@ -128,7 +128,7 @@ pub enum Handle {
     Bare(bare::Handle),
 }
 
-/// Starts a thread of the library's that does `work`. It inherits neither the signal mask nor the
+/// Starts a thread of the library that runs `work`. It inherits neither the signal mask nor the
 /// scheduling of the calling thread: it blocks all signals except those of a crash, and has the main
 /// thread's affinity, and its policy and nice value where the kernel permits that.
 ///
@@ -139,7 +139,7 @@ pub enum Handle {
 ///
 /// # Errors
 ///
-/// If the system has no thread.
+/// If the system refuses the thread.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     let work = move || {
         inherited::follow_main_thread();
@@ -158,7 +158,7 @@ pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<H
 }
 
 impl Handle {
-    /// Waits for the thread's end. If it panicked, that has been printed.
+    /// Waits for the thread's end. A panic of the thread has been printed.
     pub fn join(self) {
         match self {
             Self::Std(thread) => drop(thread.join()),
@@ -176,18 +176,19 @@ impl Handle {
         }
     }
 
-    /// Joins the thread if that takes no wait: it has run the destructors of its thread-local
-    /// variables. `Err` if it has not.
+    /// Joins the thread if it has ended and has run the destructors of its thread-local variables.
+    /// Does not wait.
     ///
     /// # Errors
     ///
-    /// `self`.
+    /// If the thread has not ended. The error is `self`.
     pub fn try_join(self) -> Result<(), Self> {
         match self {
             #[cfg(all(target_os = "linux", not(miri)))]
             Self::Std(thread) => {
                 use std::os::unix::thread::JoinHandleExt;
-                // SAFETY: a handle is neither; after `true` nothing but its memory is given back.
+                // SAFETY: a handle is neither joined nor detached; after `true` only its memory is
+                // given back.
                 if unsafe { bare::has_joined(thread.as_pthread_t()) } {
                     // This does not detach it.
                     let _ = thread.into_pthread_t();
@@ -238,7 +239,7 @@ mod bare {
             let _ = rustix::thread::set_name(&name);
         }
         let _stack = SignalStack::install();
-        // What panics here has been printed.
+        // A panic here has been printed.
         let _ = user_code::contained(work);
         ptr::null_mut()
     }
@@ -286,7 +287,7 @@ mod bare {
         }
     }
 
-    /// Joins `thread` if that takes no wait. Returns whether it has.
+    /// Joins `thread` if it has ended. Returns whether it has.
     ///
     /// # Safety
     ///
@@ -304,9 +305,8 @@ mod bare {
     }
 }
 
-/// Registers `end` to run once when the calling thread exits. Returns false if that failed: at the
-/// very end of the thread, or, in the C library, without memory for it. The process has one such
-/// function.
+/// Registers `end` to run once when the calling thread exits. Returns false at the very end of the
+/// thread and, in the C library, if out of memory. A process registers only one function.
 ///
 /// In the C library this is a POSIX key. Its destructors run after those of all thread-local
 /// objects, and not in a thread that ends the process. Each thread has storage for it, whereas

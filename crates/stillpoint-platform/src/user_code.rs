@@ -51,13 +51,13 @@ crate::thread_constant! {
 }
 
 /// Returns whether the calling thread runs user code of domain `id` at this moment, other than
-/// wakers.
+/// wakers and weighers.
 #[inline]
 pub fn runs_for(id: u64) -> bool {
     is_marked(id, What::Called)
 }
 
-/// Returns whether it runs a waker for domain `id`.
+/// Returns whether the calling thread runs a waker for domain `id`.
 pub fn is_waking(id: u64) -> bool {
     is_marked(id, What::Waker)
 }

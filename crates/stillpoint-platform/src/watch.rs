@@ -1,7 +1,7 @@
 //! Waits for changes of files, and for a bell that other threads ring: both in one call.
 //!
-//! Files are watched by inotify, which control groups' files know, too: the kernel says so when
-//! `memory.events` has changed. The bell is an eventfd, so a ring that comes before the wait is not
+//! Files are watched by inotify, which also works for files of control groups: the kernel reports a
+//! change of `memory.events`. The bell is an eventfd, so a ring that comes before the wait is not
 //! lost. Other systems, and Miri, have none of it: there a watch is never open.
 
 #[cfg(all(target_os = "linux", not(miri)))]

@@ -12,13 +12,13 @@ impl<T> UnsafeCell<T> {
         Self(cell::UnsafeCell::new(value))
     }
 
-    /// Reads what is in it, by a pointer that is good during the call.
+    /// Calls `read` with a pointer to the value, which is valid during the call.
     #[inline(always)]
     pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
     }
 
-    /// Calls `write` with the address, to write.
+    /// Calls `write` with a pointer to the value, which is valid during the call.
     #[inline(always)]
     pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())

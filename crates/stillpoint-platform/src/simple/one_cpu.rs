@@ -5,7 +5,7 @@ pub fn current() -> usize {
     0
 }
 
-/// Returns how many there are.
+/// Returns the number of processors.
 pub fn count() -> usize {
     1
 }

@@ -1,5 +1,5 @@
-//! The memory file of a statistics page, and its mapping. System calls only: all of it is also done
-//! in the child of a fork.
+//! The memory file of a statistics page, and its mapping. Makes system calls only, because the
+//! child of a fork does all of it, too.
 
 use super::layout::{BYTES, NAME, WORD, WORDS};
 use crate::mmap::Refused;
@@ -80,13 +80,13 @@ fn refused(call: &'static str) -> Refused {
 }
 
 impl Descriptor {
-    /// Returns a new memory file of the page's length. None of the three standard descriptors: a
-    /// program that has closed one would read the page for its input, or write there.
+    /// Returns a new memory file of the page's length. Its descriptor is none of the three standard
+    /// ones: a program that has closed one would read the page as its input, or write to it.
     pub(super) fn new() -> Result<Self, Refused> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a name that ends, and flags.
+        // SAFETY: a name that ends with a zero, and flags.
         let create = |flags| unsafe { libc::memfd_create(FILE_NAME.as_ptr(), flags) };
-        // Kernels before 6.3 do not know the flag that says that the file is no program.
+        // Kernels before 6.3 do not know the flag that says that the file is not executable.
         let file = match create(flags | libc::MFD_NOEXEC_SEAL) {
             -1 => create(flags),
             file => file,
@@ -140,7 +140,7 @@ impl Descriptor {
         }
     }
 
-    /// Returns its number, while it is open.
+    /// Returns the descriptor's number.
     pub(super) fn number(&self) -> libc::c_int {
         self.0
     }
@@ -221,7 +221,7 @@ impl Mapped {
         at
     }
 
-    /// Moves it to where `old` is, a whole page, which it replaces.
+    /// Moves the mapping over the one of `old`, a whole page, which it replaces.
     pub(super) fn move_over(self, old: &[AtomicU64]) -> Result<(), Refused> {
         let to = old.as_ptr().cast_mut().cast::<libc::c_void>();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -235,7 +235,7 @@ impl Mapped {
     }
 }
 
-/// Puts memory of the process alone, which is zero, where `old` is, a whole page.
+/// Replaces the mapping of `old`, a whole page, by zeroed memory of the process alone.
 pub(super) fn hide(old: &[AtomicU64]) {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -245,8 +245,8 @@ pub(super) fn hide(old: &[AtomicU64]) {
     unsafe { libc::mmap(at, BYTES, access, flags, -1, 0) };
 }
 
-/// Takes the memory behind `words` now: where the system has none, a later store would end the
-/// process. Kernels before 5.14 cannot do it, and then it is taken by the stores.
+/// Takes the memory behind `words` now: if the system has none, a later store would end the
+/// process. Kernels before 5.14 cannot do this; there the stores take the memory.
 pub(super) fn take_memory(words: &[AtomicU64]) -> Result<(), Refused> {
     let page = rustix::param::page_size();
     let start = words.as_ptr().addr();

@@ -21,10 +21,10 @@ pub const MAGIC: u64 = u64::from_ne_bytes(*b"stillpnt");
 /// The second word. Another version has another layout.
 pub const VERSION: u64 = 2;
 
-/// The bytes of a page. It is sparse: memory is taken where there are values.
+/// Size of a page in bytes. It is sparse: only values take memory.
 pub const BYTES: usize = 8 << 20;
 
-/// The bytes of a word.
+/// Size of a word in bytes.
 pub const WORD: usize = 8;
 
 /// Words of the head.
@@ -35,21 +35,22 @@ pub mod head {
     pub const VERSION: usize = 1;
     /// [`BYTES`](super::BYTES).
     pub const BYTES: usize = 2;
-    /// The process, as it knows itself: in a container not the number outside.
+    /// The process id, as the process itself sees it: in a container it may differ from the id
+    /// outside.
     pub const PID: usize = 3;
     /// When the page was made, by the monotonic clock, in nanoseconds.
     pub const MADE: usize = 4;
-    /// The words of each block.
+    /// Number of words of each block.
     pub const BLOCK: usize = 5;
     /// Number of fields of a block; 0 before the first domain.
     pub const FIELDS: usize = 6;
-    /// Slots that have ever been used.
+    /// Number of slots that have ever been used.
     pub const SLOTS: usize = 7;
     /// The first word behind all blocks.
     pub const END: usize = 8;
     /// Number of domains that there was no space for.
     pub const REFUSED: usize = 9;
-    /// All words of the head.
+    /// Number of words of the head.
     pub const WORDS: usize = 16;
 }
 
@@ -61,13 +62,13 @@ pub mod field {
     pub const NAME_WORDS: usize = 4;
     /// What it is: a number of [`FieldKind`](super::FieldKind).
     pub const KIND: usize = 4;
-    /// In what: a number of [`Unit`](super::Unit).
+    /// Its unit: a number of [`Unit`](super::Unit).
     pub const UNIT: usize = 5;
     /// Its first word in the block.
     pub const AT: usize = 6;
     /// Its words.
     pub const LEN: usize = 7;
-    /// All words of a field.
+    /// Number of words of a field.
     pub const WORDS: usize = 8;
 }
 
@@ -75,7 +76,7 @@ pub mod field {
 pub mod slot {
     /// Odd while the slot, or a text in its block, is being changed.
     pub const SEQUENCE: usize = 0;
-    /// [`USED`], [`ENDED`] or [`FREE`]; anything else is as the last.
+    /// [`USED`], [`ENDED`] or [`FREE`]; any other number counts as [`FREE`].
     pub const STATE: usize = 1;
     /// The first word of its block.
     pub const BLOCK: usize = 2;
@@ -87,14 +88,14 @@ pub mod slot {
     pub const NAME: usize = 5;
     /// The words of its name.
     pub const NAME_WORDS: usize = 10;
-    /// All words of a slot.
+    /// Number of words of a slot.
     pub const WORDS: usize = 16;
 
     /// The domain exists.
     pub const USED: u64 = 1;
     /// The domain has ended, and is not shown; some thread still counts in its block.
     pub const ENDED: u64 = 3;
-    /// Another domain may have the slot.
+    /// Another domain may take the slot.
     pub const FREE: u64 = 2;
 }
 
@@ -108,7 +109,7 @@ pub const MOST_BLOCK_WORDS: usize = 1024;
 /// Largest number of values of a page.
 pub const MOST_VALUES: usize = 64 * MOST_SLOTS;
 
-/// The words of a text in a block.
+/// Number of words of a text in a block.
 pub const TEXT_WORDS: usize = 32;
 
 /// The first word of the fields.
@@ -117,7 +118,7 @@ pub const FIELDS_AT: usize = head::WORDS;
 pub const SLOTS_AT: usize = FIELDS_AT + MOST_FIELDS * field::WORDS;
 /// The first word of the blocks.
 pub const BLOCKS_AT: usize = SLOTS_AT + MOST_SLOTS * slot::WORDS;
-/// All words.
+/// Number of words of a page.
 pub const WORDS: usize = BYTES / WORD;
 
 const _: () = assert!(BLOCKS_AT < WORDS && MOST_FIELDS <= MOST_VALUES);
@@ -128,7 +129,8 @@ const _: () = assert!(BLOCKS_AT < WORDS && MOST_FIELDS <= MOST_VALUES);
 pub enum FieldKind {
     /// Only grows, and wraps.
     Counter = 1,
-    /// Goes up and down. Read as signed: a moment's value below 0 is possible, and counts as 0.
+    /// Goes up and down. Read as a signed number: it may be below 0 for a moment, and then counts
+    /// as 0.
     Gauge = 2,
     /// A sum, then buckets, four for each power of two (`stillpoint::Histogram`).
     Histogram = 3,
@@ -159,7 +161,7 @@ pub struct Field {
     pub name: &'static str,
     /// What it is.
     pub kind: FieldKind,
-    /// In what.
+    /// Its unit.
     pub unit: Unit,
     /// Its words.
     pub words: usize,
@@ -231,7 +233,7 @@ impl Fields {
         new
     }
 
-    /// Returns the first word of the field of this number.
+    /// Returns the index of the first word of the field with this number.
     #[must_use]
     pub const fn at(&self, number: usize) -> usize {
         let (mut at, mut field) = (0, 0);
@@ -242,21 +244,21 @@ impl Fields {
         at
     }
 
-    /// Returns the first word of the field of this name.
+    /// Returns the index of the first word of the field with this name.
     #[must_use]
     pub fn place_of(&self, name: &str) -> Option<usize> {
         let number = self.0.iter().position(|field| field.name == name)?;
         Some(self.at(number))
     }
 
-    /// Returns the words of a block.
+    /// Returns the number of words of a block.
     #[must_use]
     pub const fn block_words(&self) -> usize {
         self.at(self.0.len())
     }
 }
 
-/// Returns a text as `N` words: what fits of it, whole characters only.
+/// Returns `N` words with as many whole characters of `text` as fit.
 #[must_use]
 pub fn text_words<const N: usize>(text: &str) -> [u64; N] {
     let mut words = [0; N];

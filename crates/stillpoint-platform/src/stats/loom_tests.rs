@@ -64,15 +64,15 @@ fn loom_what_is_read_behind_an_even_count_belongs_together() {
     });
 }
 
-/// A page of which some words change while it is read: those in the model. All others are zero, or
-/// constant. The words of one call are read from the last to the first.
+/// A page whose words in `model` change while it is read. All others are constant, or zero. The
+/// words of one call are read from the last to the first.
 struct Changing {
     constant: HashMap<usize, u64>,
     model: HashMap<usize, AtomicU64>,
 }
 
 impl Changing {
-    /// Without fields.
+    /// Makes a page that has no fields yet.
     fn new() -> Self {
         let text = |text: &str| layout::text_words::<1>(text)[0];
         let constant = [
@@ -107,12 +107,12 @@ impl Changing {
         self.model[&at].store(value, Ordering::Relaxed);
     }
 
-    /// As `Table::show`.
+    /// Stores 1 as `Table::show` does.
     fn show(&self, at: usize) {
         self.model[&at].store(1, Ordering::Release);
     }
 
-    /// As `Table::find` and `Block::new`: the fields, a slot, its domain.
+    /// Adds the fields, a slot and its domain, as `Table::find` and `Block::new` do.
     fn add(&self) {
         self.store(head::BLOCK, 1);
         self.show(head::FIELDS);

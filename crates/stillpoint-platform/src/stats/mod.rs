@@ -5,14 +5,14 @@
 //! |---|---|
 //! | `layout` | the place of each word, for the writer and the reader |
 //! | `tap` | the words that a counter is copied to |
-//! | `sequence` | the sequence count, by which a reader finds what belongs together |
+//! | `sequence` | the sequence count, by which a reader notices a change while it reads |
 //! | `write` | the page of this process: domains come and go |
 //! | `table` | the words of each domain |
 //! | `file` | its memory file |
 //! | `read` | the page of any process, which may be hostile |
 //!
-//! `docs/design/027-statistics-page.md` says why it is as it is. No thread ticks for it: a word is
-//! written by the thread that counts the event. The process never reads its page.
+//! `docs/design/027-statistics-page.md` says why it is as it is. No thread updates it periodically:
+//! a word is written by the thread that counts the event. The process never reads its page.
 
 pub mod layout;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]

@@ -1,9 +1,9 @@
 //! Reads a statistics page that another process has written, which may be hostile.
 //!
-//! Nothing in a page is trusted: each number is compared with its bound before it is used, texts
-//! lose what a terminal would obey, and what does not fit together is an error or is left out.
-//! There is no unsafe code here, and no mapping: the bytes come by [`ReadAt`], so a file that shrinks
-//! is an error and no signal.
+//! Nothing in a page is trusted: each number is compared with its bound before it is used, characters
+//! in texts that control a terminal are replaced, and what does not fit together is an error or is
+//! left out. There is no unsafe code here, and no mapping: the bytes come through [`ReadAt`], so a
+//! file that shrinks causes an error and not a signal.
 #![forbid(unsafe_code)]
 
 use super::layout::{
@@ -19,7 +19,7 @@ pub trait ReadAt {
     ///
     /// # Errors
     ///
-    /// If there is not that much.
+    /// If there are fewer bytes.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
 
@@ -43,11 +43,11 @@ impl ReadAt for [u8] {
 /// Why a page cannot be read.
 #[derive(Debug)]
 pub enum Error {
-    /// It does not begin as a page does.
+    /// It does not begin like a page.
     NotAPage,
     /// It has another version than [`VERSION`].
     Version(u64),
-    /// It contradicts itself, in this.
+    /// It contradicts itself. The text names what is wrong.
     Inconsistent(&'static str),
     /// The bytes are not there.
     Io(io::Error),
@@ -56,7 +56,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPage => f.write_str("it is no statistics page"),
+            Self::NotAPage => f.write_str("it is not a statistics page"),
             Self::Version(version) => write!(
                 f,
                 "it has version {version} of the statistics page, and this program reads version {VERSION}"
@@ -86,9 +86,9 @@ pub struct Page {
     pub refused: u64,
     /// Number of domains that are left out, because they were being changed at each look.
     pub changing: usize,
-    /// All others, in the order of their slots.
+    /// All other domains, in the order of their slots.
     pub things: Vec<Thing>,
-    /// The words of their values.
+    /// Number of words of their values.
     pub words: usize,
 }
 
@@ -158,7 +158,7 @@ struct Field {
 
 /// The blocks, as the page describes them.
 struct Blocks {
-    /// The words of each.
+    /// Number of words of each.
     words: usize,
     fields: Vec<Field>,
 }
@@ -166,12 +166,12 @@ struct Blocks {
 /// Number of looks at a domain that is being changed.
 const LOOKS: usize = 4;
 
-/// Reads a page. Takes time and memory in proportion to what is in it: of an honest page at most about
-/// 20 MiB, of a hostile one twice that.
+/// Reads a page. Takes time and memory in proportion to what is in it: at most about 20 MiB for an
+/// honest page, and twice that for a hostile one.
 ///
 /// # Errors
 ///
-/// If it is no page, has another version, or contradicts itself.
+/// If it is not a page, has another version, or contradicts itself.
 pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     let head = words(page, 0, head::WORDS)?;
     if head[head::MAGIC] != MAGIC {
@@ -224,14 +224,14 @@ fn count(
     count
 }
 
-/// What a slot has.
+/// What a look at a slot finds.
 enum Look {
     Thing(Thing),
     Free,
     Changing,
 }
 
-/// Returns the thing in a slot. Separate calls read the sequence count before and after that.
+/// Returns the domain in a slot. Separate calls read the sequence count before and after it.
 fn thing(page: &(impl ReadAt + ?Sized), number: usize, blocks: &Blocks) -> Result<Look, Error> {
     let at = SLOTS_AT + number * slot::WORDS;
     let count = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
@@ -359,7 +359,7 @@ fn text(words: &[u64]) -> String {
 }
 
 /// Returns `text` without what a terminal would obey: control characters, and those that change the
-/// direction of writing or are not seen. Each becomes a question mark.
+/// direction of writing or are invisible. Each becomes a question mark.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let is_obeyed = |c: char| {

@@ -8,7 +8,7 @@
 //! * [Q3] Acquire: the words are read after the first count.
 //! * [Q4] Acquire: the words are read before the second count.
 //! * [Q5] Acquire: what a count in the page's head covers is read after the count.
-//! * [Q6] Release: it is written before the count.
+//! * [Q6] Release: what such a count covers is written before the count.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 

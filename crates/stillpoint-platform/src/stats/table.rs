@@ -11,7 +11,7 @@ use super::layout::{
 use super::{Words, sequence};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Both copies.
+/// The page, and the private copy of its table.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
     /// All words of the page.

@@ -4,7 +4,7 @@
 //! still right once no thread counts any more: a counter's copy is only raised, and a gauge's copy is
 //! compared with the gauge once more.
 //!
-//! * [T1] SeqCst: a copy is made of what the gauge is after the thread's own change.
+//! * [T1] SeqCst: a copy has the gauge's value after the thread's own change, or a later one.
 //! * [T2] SeqCst: the gauge is looked at again after the copy is stored. Of two threads that copy at
 //!   once, the one whose store comes last has its T2 behind the other's T1, and so sees its change.
 
@@ -46,30 +46,30 @@ impl Words {
 }
 
 /// Words in the process's statistics page, or nothing while there is no page: then each call is a
-/// load and a branch. No call waits, but for [`Tap::set_text`].
+/// load and a branch. No call waits, except [`Tap::set_text`].
 #[derive(Debug, Default)]
 pub struct Tap(OnceLock<Words>);
 
 impl Tap {
-    /// Makes one that is closed.
+    /// Makes a tap that is closed.
     #[must_use]
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// Opens it, once; a second call does nothing.
+    /// Opens the tap; a second call does nothing.
     pub fn open(&self, words: Words) {
         let _ = self.0.set(words);
     }
 
-    /// Returns whether it is open.
+    /// Returns whether the tap is open.
     #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Counts in the word `at`, which no other function writes; wraps.
+    /// Adds `count` to the word `at`, which no other function writes; wraps.
     #[inline]
     pub fn add(&self, at: usize, count: u64) {
         if let Some(words) = self.0.get() {
@@ -100,7 +100,7 @@ impl Tap {
     ///
     /// # Panics
     ///
-    /// If there is no space for one.
+    /// If there are fewer words than a text has.
     pub fn set_text(&self, at: usize, text: impl Display) {
         if let Some(words) = self.0.get() {
             let words = words.part(at, super::layout::TEXT_WORDS);

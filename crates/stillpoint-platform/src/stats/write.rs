@@ -1,8 +1,8 @@
 //! The statistics page of this process: made once, never unmapped.
 //!
-//! Domains and texts change under one lock; a slot's sequence count is odd meanwhile. Everything else is
-//! single words, which threads write when they count. The lock is a leaf: no other lock is taken under
-//! it, and no user code runs.
+//! Domains and texts change under one lock; a slot's sequence count is odd meanwhile. All other changes
+//! are stores of single words, by the threads that count. The lock is a leaf: no other lock is taken
+//! under it, and no user code runs.
 //!
 //! # The child of a fork
 //!
@@ -34,7 +34,7 @@ use std::{
     },
 };
 
-/// Something with statistics, which [`add`] was told of.
+/// Something with statistics, to be passed to [`add`].
 pub trait Subject: Send + Sync {
     /// Gets a [`Block`], and counts in it from now on. Called once, when there is a page; takes no
     /// lock that is held while a subject is added or dropped, and runs no user code.
@@ -59,7 +59,8 @@ static OWN: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// The file.
 static FILE: Shown = Shown::none();
 
-/// The system's error number, in the child of a fork that got no page: its words are nowhere.
+/// The system's error number, in the child of a fork that got no page: its words are in private
+/// memory.
 static LOST: AtomicI32 = AtomicI32::new(0);
 
 /// Held while slots, fields and texts change.
@@ -114,8 +115,8 @@ fn is_published() -> bool {
     table().is_some()
 }
 
-/// Publishes `subject` in the page, if there is one, or once there is. Makes the page if
-/// the environment asks for it, once.
+/// Publishes `subject` in the page, now or as soon as there is one. The first call makes the page
+/// if the environment asks for it.
 pub fn add(subject: Weak<dyn Subject>) {
     static HAS_LOOKED: AtomicBool = AtomicBool::new(false);
     if !HAS_LOOKED.swap(true, Ordering::Relaxed)
@@ -128,7 +129,7 @@ pub fn add(subject: Weak<dyn Subject>) {
             io::Error::from(refused)
         ));
     }
-    // Dropped behind the lock: it may be the last reference.
+    // Dropped after the lock is released: it may be the last reference.
     let _kept = {
         let mut subjects = lock(&SUBJECTS);
         if !is_published() {
@@ -146,10 +147,10 @@ pub fn add(subject: Weak<dyn Subject>) {
 ///
 /// # Errors
 ///
-/// If the system refuses the file, its mapping or its memory; the next call tries again. If this is the
-/// child of a fork in which the system refused it; no call tries again.
+/// If the system refuses the file, its mapping or its memory; the next call tries again. Also if this
+/// is the child of a fork in which the system refused it: there no call tries again.
 pub fn publish() -> Result<(), Refused> {
-    // Dropped behind the lock: they may be the last references.
+    // Dropped after the lock is released: they may be the last references.
     let mut kept = Vec::new();
     let mut subjects = lock(&SUBJECTS);
     if is_published() {
@@ -197,7 +198,7 @@ fn make() -> Result<(), Refused> {
     Ok(())
 }
 
-/// Writes the page's process, and that it is a page.
+/// Writes the page's process, its time and, last, the magic word.
 fn begin(words: &[AtomicU64]) {
     words[head::PID].store(std::process::id().into(), Ordering::Relaxed);
     words[head::MADE].store(clock::now(), Ordering::Relaxed);
@@ -210,8 +211,8 @@ fn begin(words: &[AtomicU64]) {
 pub struct Block(Words);
 
 impl Block {
-    /// Returns a block of zeros for a domain; `None` without a page, or if it is full, which is
-    /// counted in its head. `name` runs no user code.
+    /// Returns a block of zeros for a domain; `None` if there is no page, or if the page is full,
+    /// which its head counts. `name` runs no user code.
     pub fn new(fields: &'static Fields, number: u64, name: impl Display) -> Option<Self> {
         let table = table()?;
         let name: [u64; slot::NAME_WORDS] = shown(name);
@@ -266,7 +267,7 @@ pub(super) fn set_text(words: Words, text: impl Display) {
     table.change(words.slot, || store_all(words.words, &text));
 }
 
-/// Returns what is displayed, as far as it fits.
+/// Returns as much of the displayed text as fits.
 fn shown<const N: usize>(text: impl Display) -> [u64; N] {
     struct Cut {
         bytes: [u8; 256],

@@ -74,8 +74,8 @@ pub fn full_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Issues a full fence behind a read-modify-write, which on x86-64 is one: only the compiler has to be
-/// told.
+/// Issues a full fence after a read-modify-write. On x86-64 the read-modify-write is one, so this
+/// binds the compiler alone.
 #[inline]
 pub fn fence_after_rmw() {
     if cfg!(all(target_arch = "x86_64", not(any(stillpoint_tsan, miri)))) {
@@ -108,7 +108,7 @@ mod kernel {
         MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query,
     };
 
-    /// Asks, registers, and makes one real call: a filter may let the first two through and refuse the third.
+    /// Queries, registers, and makes one real call: a filter may permit the first two and refuse the third.
     pub(super) fn probe() -> bool {
         let needed =
             MembarrierQuery::PRIVATE_EXPEDITED | MembarrierQuery::REGISTER_PRIVATE_EXPEDITED;
@@ -128,7 +128,8 @@ mod kernel {
         {
             return;
         }
-        // Not by std: another thread may hold its lock of stderr, and this one locks of the program's.
+        // Not through std: another thread may hold its lock of stderr, and this one locks of the
+        // program.
         stderr::line(format_args!(
             "membarrier(2) worked when this process started to use it and now fails with errno {}. \
              Readers run without fences, so no grace period can be known to have ended; aborting. If a seccomp filter is \

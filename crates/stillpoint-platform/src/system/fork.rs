@@ -85,8 +85,8 @@ unsafe fn nothing(_: *const ()) {}
 /// An owned entry: its subject is reset in the child of every fork until this is dropped.
 pub struct AtForkHandle(&'static Entry);
 
-// SAFETY: the entry's fields are atomics, or written by the place's owner while `subject` is null
-// and then left alone until the place is dropped.
+// SAFETY: the entry's fields are atomics, or written by the handle's owner while `subject` is null
+// and then left alone until the handle is dropped.
 unsafe impl Send for AtForkHandle {}
 // SAFETY: as for Send.
 unsafe impl Sync for AtForkHandle {}
@@ -111,7 +111,7 @@ impl AtForkHandle {
     /// # Safety
     ///
     /// Called once. `subject` is complete, stays where it is, and none of it is dropped before the
-    /// place is.
+    /// handle is.
     pub unsafe fn occupy<T: ForkReset>(&self, subject: &T) {
         /// # Safety
         ///
@@ -142,8 +142,8 @@ impl Drop for AtForkHandle {
 }
 
 /// Registers `reset_in_child` as a fork handler. Two threads may both find it missing and register it:
-/// it may run twice, whereas waiting for the other thread would hang if a fork removed that. Without
-/// memory the next call tries again.
+/// then it runs twice. Waiting for the other thread would hang if a fork removed that thread. If out
+/// of memory, the next call tries again.
 pub(crate) fn ensure_handler() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     // Acquire, pairs with the store below, in `ensure_handler`: a thread that finds it registered

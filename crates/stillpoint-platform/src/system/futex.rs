@@ -31,8 +31,8 @@ impl Signals {
         let _ = wake(&self.0, Flags::PRIVATE, sleepers);
     }
 
-    /// FUTEX_WAIT_BITSET, because its time-out is a moment on the monotonic clock and not a length
-    /// of time.
+    /// Sleeps while the counter is `key`, until `deadline`. Uses FUTEX_WAIT_BITSET, because its
+    /// time-out is a moment on the monotonic clock and not a length of time.
     pub(crate) fn wait_while(&self, key: u32, deadline: Option<Nanos>) {
         let moment = deadline.map(|at| Timespec {
             tv_sec: (at / 1_000_000_000) as i64,

@@ -30,7 +30,7 @@ impl<T> Mutex<T> {
         unsafe { &*self.0.get() }.lock()
     }
 
-    /// Locks it, unless that takes waiting.
+    /// Takes the lock, unless another thread holds it.
     #[inline]
     pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
         crate::sync::try_lock(self)

@@ -1,4 +1,4 @@
-//! Threads have a number each.
+//! A number for each thread.
 
 use crate::thread::Token;
 use std::{
@@ -19,15 +19,15 @@ pub fn token() -> Token {
     })
 }
 
-/// Out of line: callers are to be of few instructions.
+/// Out of line, so that callers stay short.
 #[cold]
 fn new_token() -> Token {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"))
 }
 
-/// A thread-local variable that begins as a constant: std's at their cheapest; the checker's in the
-/// model, whose threads share one of the system's.
+/// A thread-local variable that begins as a constant: std's in their cheapest form; in the model
+/// the checker's, because its threads share one thread of the system.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! thread_constant {

@@ -2,11 +2,11 @@
 //! thread that happens to start them.
 //!
 //! The thread that brings the first work may be the least important of the program, or confined to
-//! one processor, and all later work would wait for that.
+//! one processor, and all later work would have to wait for it.
 
-/// Signals that a crash raises on the thread itself. They stay blocked or not, as they are: if a thread
-/// crashes by one that it blocks, the kernel ends the process without the program's crash handler; and a
-/// program blocks one in all threads if one of them waits for it.
+/// Signals that a crash raises on the thread itself. Whether they are blocked does not change: if a
+/// thread crashes by one that it blocks, the kernel ends the process without the program's crash
+/// handler; and a program blocks one in all threads if one of them waits for it.
 #[cfg(all(unix, not(miri)))]
 const OF_CRASHES: [libc::c_int; 6] = [
     libc::SIGSEGV,
@@ -111,8 +111,8 @@ mod linux {
         }
     }
 
-    /// Returns the scheduling of a thread that is started by a thread with that of `starter`. Real-time
-    /// programs often set a flag by which such a thread is not real-time.
+    /// Returns the scheduling that a thread inherits if the thread that starts it has the scheduling
+    /// `starter`. Real-time programs often set a flag by which the new thread is not real-time.
     pub(super) fn of_a_child(starter: Scheduling) -> Scheduling {
         const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
         if starter.flags & RESET_ON_FORK == 0 {
@@ -182,7 +182,8 @@ mod linux {
     const SIGNAL_STACK: usize = 64 << 10;
 
     impl SignalStack {
-        /// Installs a stack above a page that faults. `None` if the thread has one, or without memory.
+        /// Installs a stack above a page that faults. Returns `None` if the thread has one, or if out
+        /// of memory.
         pub(in crate::thread) fn install() -> Option<Self> {
             // SAFETY: plain integers and a pointer, for which zeroes are a value.
             let mut present: libc::stack_t = unsafe { mem::zeroed() };
@@ -345,7 +346,8 @@ mod tests {
             }
         });
         assert_eq!(theirs, expected);
-        // Not by what the process may use of them (a quota), as the affinity is the threads'.
+        // Counted from the affinity and not from a quota, which limits the process and not its
+        // threads.
         let is_several = expected.0.contains(|digit| "35679abcdef".contains(digit))
             || expected.0.matches(|digit| "1248".contains(digit)).count() > 1;
         assert_eq!(starter != expected, is_several, "{starter:?}");

@@ -12,7 +12,7 @@ lazy_static! {
     static ref FENCES: AtomicU32 = AtomicU32::new(0);
 }
 
-/// Always: loom cannot put a barrier into another thread.
+/// Returns true: loom cannot put a barrier into another thread.
 pub fn readers_fence() -> bool {
     true
 }
@@ -24,7 +24,7 @@ pub fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Issues the same behind a read-modify-write.
+/// Issues a full fence after a read-modify-write.
 pub fn fence_after_rmw() {
     full_fence();
 }

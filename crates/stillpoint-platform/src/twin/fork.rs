@@ -7,12 +7,12 @@ pub fn process() -> Process {
     Process(0)
 }
 
-/// An entry in the list of what a fork resets; does nothing.
+/// Stands for an entry in the list of what a fork resets; does nothing.
 #[derive(Debug)]
 pub struct AtForkHandle;
 
 impl AtForkHandle {
-    /// Returns a storage cell for a value that is about to be made.
+    /// Returns a handle that does nothing.
     pub fn reserve() -> Self {
         Self
     }

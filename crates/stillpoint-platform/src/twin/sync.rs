@@ -27,7 +27,7 @@ impl<T> Mutex<T> {
         self.0.lock()
     }
 
-    /// Never: to the checkers a try is no point to switch threads at, so that it would hide
+    /// Returns `None`: the checkers do not switch threads at a `try_lock`, so one would hide
     /// schedules.
     pub(crate) fn lock_at_once(&self) -> Option<MutexGuard<'_, T>> {
         None

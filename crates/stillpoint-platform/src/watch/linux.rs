@@ -16,8 +16,8 @@ use std::{
 /// No descriptor.
 const NONE: RawFd = -1;
 
-/// Descriptors, once it is open. One thread at a time uses it, so Relaxed throughout; others have
-/// its [`Bell`].
+/// A watch, which has descriptors once it is open. One thread at a time uses it, so all accesses
+/// are Relaxed; other threads have its [`Bell`].
 #[derive(Debug)]
 pub struct Watch {
     changes: AtomicI32,
@@ -29,7 +29,7 @@ pub struct Watch {
 #[derive(Debug, Clone, Copy)]
 pub struct Bell(RawFd);
 
-/// A file that is watched. Another path of the same file is the same.
+/// A file that is watched. Two paths of one file give equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watched(i32);
 
@@ -38,7 +38,7 @@ impl Bell {
     ///
     /// # Safety
     ///
-    /// In the process that has opened the watch.
+    /// Called in the process that has opened the watch.
     pub unsafe fn ring(self) {
         // SAFETY: in that process it is never closed.
         let bell = unsafe { BorrowedFd::borrow_raw(self.0) };
@@ -48,7 +48,7 @@ impl Bell {
 }
 
 impl Watch {
-    /// Makes one that is closed.
+    /// Makes a watch that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
     pub const fn new() -> Self {
         Self {
@@ -134,8 +134,8 @@ impl Watch {
     ///
     /// # Safety
     ///
-    /// In the process that opened the watch; no other call than of bells is under way, or begins before
-    /// this has ended.
+    /// Called in the process that opened the watch. Until this has ended, other threads call only
+    /// [`Bell::ring`].
     pub unsafe fn close(&self) {
         close(&self.changes);
     }
@@ -144,7 +144,7 @@ impl Watch {
     ///
     /// # Safety
     ///
-    /// In the child, before it has another thread.
+    /// Called in the child, before it has another thread.
     pub unsafe fn reset_in_child(&self) {
         close(&self.changes);
         close(&self.bell);
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Ends a wait that would last for ever.
+    /// The deadline of a wait that an event has to end.
     const FOR_EVER: Nanos = Nanos::MAX;
 
     struct File(std::path::PathBuf);
@@ -230,7 +230,7 @@ mod tests {
         // SAFETY: no other thread has it.
         unsafe { watch.close() };
         assert!(watch.bell().is_none() && watch.wait(0, true).is_err());
-        // SAFETY: in this process. As of a thread that has not heard of the end.
+        // SAFETY: in this process. As by a thread that has not noticed the close.
         unsafe { bell.ring() };
         watch.add(&file.0).unwrap();
         assert!(!watch.wait(FOR_EVER, true).unwrap());
@@ -240,7 +240,7 @@ mod tests {
         unsafe { watch.reset_in_child() };
     }
 
-    /// The file first, and then what is kept: no descriptor is, for a file that is not there.
+    /// The file is looked up first, so no descriptor is kept for a file that does not exist.
     #[test]
     fn a_file_that_is_not_there_opens_nothing() {
         let (watch, file) = (Watch::new(), File::new("not-there"));
@@ -267,7 +267,7 @@ mod tests {
             (one, false)
         );
         watch.remove(one);
-        // Which tells of that, once.
+        // The kernel reports the removal, once.
         assert!(watch.wait(FOR_EVER, true).unwrap());
         fs::write(&files[0].0, "after").unwrap();
         assert!(!watch.wait(0, true).unwrap());

@@ -3,7 +3,7 @@
 use crate::clock::Nanos;
 use std::{io, path::Path};
 
-/// What files would be watched by. Never open; the functions are those of Linux.
+/// A watch that is never open, with the functions of the one for Linux.
 #[derive(Debug)]
 pub struct Watch(());
 
@@ -27,7 +27,7 @@ impl Bell {
 }
 
 impl Watch {
-    /// Makes one that is closed.
+    /// Makes a watch that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
     pub const fn new() -> Self {
         Self(())

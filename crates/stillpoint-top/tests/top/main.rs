@@ -207,7 +207,7 @@ fn what_is_no_page_is_said_to_be_none() {
     for (part, why) in [
         ("short", "it has another length"),
         ("unsealed", "it is not sealed"),
-        ("zeros", "it is no statistics page"),
+        ("zeros", "it is not a statistics page"),
         ("version", "it has version 7"),
         ("leased", "it holds a lease on it"),
         ("many", "none of its first 16 files"),
