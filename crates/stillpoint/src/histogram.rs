@@ -45,7 +45,8 @@ impl Histogram {
         buckets: [0; BUCKETS],
     };
 
-    /// Returns the durations of a statistics page. `None` if it has another number of buckets.
+    /// Makes a histogram from the words of a statistics page. Returns `None` if they have another
+    /// number of buckets.
     pub(crate) fn from_parts(sum: u64, buckets: &[u64]) -> Option<Self> {
         let buckets = buckets.try_into().ok()?;
         Some(Self { sum, buckets })
@@ -218,7 +219,7 @@ impl Recorder {
         self.counts()
     }
 
-    /// Copies it into the statistics page from now on, in the words from `at`.
+    /// Copies the histogram into the statistics page from now on, to the words from `at`.
     pub(crate) fn publish(&self, words: Words, at: usize) {
         self.tap.open(words.part(at, TIMES_WORDS));
     }
@@ -238,7 +239,8 @@ impl Recorder {
         self.tap.raise(at, count.load(Ordering::Relaxed));
     }
 
-    /// Counts a duration `times` times. The first one allocates; without memory it is not counted.
+    /// Counts a duration `times` times. The first one allocates; if out of memory, it is not
+    /// counted.
     #[cold]
     pub(crate) fn record(&self, nanos: u64, times: u64) {
         let Some(counts) = self.counts().or_else(|| self.make()) else {

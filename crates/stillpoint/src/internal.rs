@@ -1,5 +1,5 @@
-//! What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
-//! stable interface. In models, `internal_model.rs` stands in its place.
+//! What Stillpoint's other crates need beyond the interface of this one. Not part of the stable
+//! interface. In models, `internal_model.rs` takes its place.
 
 pub use crate::rcu::{Kept, epoch};
 
@@ -13,7 +13,8 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Returns the durations of a statistics page. `None` if it has another number of buckets.
+/// Makes a histogram from the words of a statistics page. Returns `None` if they have another
+/// number of buckets.
 #[must_use]
 pub fn histogram(sum: u64, buckets: &[u64]) -> Option<Histogram> {
     Histogram::from_parts(sum, buckets)
@@ -85,8 +86,8 @@ pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static De
     unsafe { thread::retire(domain.core(), RetireRequest::with_plain(object, how)) };
 }
 
-/// Returns the bytes that an object owns, by `weigh`, which is user code: 0 if it panics, which is
-/// counted, and inside another one.
+/// Returns the bytes that an object owns, by `weigh`, which is user code. Returns 0 if it panics,
+/// which is counted, and inside another such call.
 pub fn weigh(domain: &Domain, weigh: impl FnOnce() -> usize) -> usize {
     domain.core().weigh(weigh)
 }
@@ -114,7 +115,7 @@ pub unsafe fn retire_owning(
     unsafe { thread::retire(domain.core(), object) };
 }
 
-/// [`Domain::call`], which returns false, and drops the callback, without memory for it.
+/// Like [`Domain::call`], but drops the callback and returns false if out of memory.
 pub fn try_call(domain: &Domain, callback: impl FnOnce() + Send + 'static) -> bool {
     domain.engine().call_if_memory(callback)
 }

@@ -1,4 +1,4 @@
-//! What models of the crates that stand on this one need: grace periods, without what threads keep.
+//! What models of Stillpoint's other crates need: grace periods, without thread-local state.
 
 pub use crate::gp::{
     Cookie,
@@ -10,7 +10,7 @@ use crate::{
     platform::thread::Token,
 };
 
-/// Grace periods for models: an engine without what threads keep.
+/// Grace periods for models: an engine without thread-local state.
 #[derive(Debug)]
 pub struct GracePeriods<P: Policy>(Engine<P>);
 

@@ -90,7 +90,7 @@
 
 #[cfg(not(unix))]
 compile_error!(
-    "stillpoint is for Linux; it also builds on other Unixes, with less (see \"Where it runs\" in its documentation)"
+    "stillpoint is for Linux; on other Unix systems it builds with fewer features (see \"Where it runs\" in its documentation)"
 );
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!(

@@ -79,7 +79,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Takes one lock per thread.
+    /// Returns the statistics. Takes one lock per thread.
     pub(crate) fn of<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting(), engine, heap)
     }

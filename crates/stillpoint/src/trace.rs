@@ -1,5 +1,5 @@
 //! Probes for the system's tracers (USDT, feature `usdt`), named after the kernel's tracepoints where
-//! it has such. `scripts/trace/README.md` has the list for users.
+//! there are such. `scripts/trace/README.md` has the list for users.
 //!
 //! A probe may be anywhere, also under locks: it is one `nop` while no tool looks.
 
@@ -66,6 +66,6 @@ probe! {
 }
 
 probe! {
-    /// It has waited for so long.
+    /// That thread has waited for `waited_ns`.
     rcu_kvfree_throttle_end(domain, waited_ns)
 }

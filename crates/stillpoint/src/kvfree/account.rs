@@ -15,13 +15,13 @@
 //!
 //! # The budget
 //!
-//! The budget needs one number that all threads can read at each page. A thread *publishes* there
-//! by how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota,
-//! or of its equal part of half the budget if that is less (`Heap::step`). So the number is exact
-//! to the number of threads times the step, at most an eighth of the budget. A thread adds its own
-//! unpublished changes to what it reads, and publishes all before it waits, because the threads that
-//! wake it compare published numbers. The service thread publishes for threads that are idle or
-//! slow.
+//! The budget needs one number that all threads can read at each page. A thread *publishes* there by
+//! how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota, or of
+//! its equal part of half the budget if that is less (`Heap::step`). So the number is wrong by at
+//! most the number of threads times the step, which is at most an eighth of the budget. A thread
+//! adds its own unpublished changes to what it reads, and publishes all before it waits, because the
+//! threads that wake it compare published numbers. The service thread publishes for threads that are
+//! idle or slow.
 
 use super::{
     page::PAGE_BYTES,
@@ -109,14 +109,14 @@ impl Account {
 /// The numbers that all threads read, and write in steps.
 #[derive(Debug)]
 struct Published {
-    /// The bytes of sealed pages and their objects. Below 0, wrapped, while threads have not
-    /// published what others have freed.
+    /// The bytes of sealed pages and their objects. Wraps below 0 while a thread has not published
+    /// pages that another thread has freed.
     footprint: AtomicUsize,
     /// The sealed pages, to tell their own memory from that of their objects. May be below 0 as
     /// well.
     pages: AtomicUsize,
     /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
-    /// look at other threads' accounts, and for a look that would have to wait for a lock.
+    /// look at other threads' accounts, and for callers that must not wait for a lock.
     freed: AtomicUsize,
     /// The tap into the statistics page.
     tap: Tap,
@@ -234,7 +234,8 @@ impl Shared {
         Change { before, by: change }
     }
 
-    /// Publishes what `account` has not, objects freed only `with_freed`. Under the lock of the queue.
+    /// Publishes what `account` has not published yet, including objects freed if `with_freed`. Under
+    /// the lock of the queue.
     pub(super) fn publish_of(&self, account: &Account, with_freed: bool) -> Change {
         let take = |sum: &AtomicUsize| {
             let taken = sum.load(Ordering::Relaxed);
@@ -259,8 +260,8 @@ impl Shared {
         self.publish(sealed.footprint, sealed.pages, 0);
     }
 
-    /// Counts what is gone, of which `freed` objects were freed and not leaked, by a thread that has not
-    /// sealed it.
+    /// Counts objects that are gone, by a thread that has not sealed them. Of these, `freed` were freed,
+    /// and the others leaked.
     pub(super) fn note_gone(&self, gone: Tally, freed: usize) -> Change {
         let leaked = gone.objects - freed;
         if leaked > 0 {

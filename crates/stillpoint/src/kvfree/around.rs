@@ -1,4 +1,4 @@
-//! What goes around a free that no thread has asked for, where objects are freed on demand.
+//! The wrapper of frees that no thread has asked for, in domains that free on demand.
 
 use super::policy::Policy;
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
 /// may run any more.
 pub type Around = fn(&mut dyn FnMut());
 
-/// Calls `free` inside a section and `around`, which may leave it: for objects of a domain that
-/// frees on demand, on a thread that has not asked for it.
+/// Calls `free` inside a section, through `around`, which may leave it out: for objects of a domain
+/// that frees on demand, on a thread that has not asked for it.
 pub(super) fn call_around<P: Policy>(engine: &Engine<P>, around: Around, free: &mut dyn FnMut()) {
     /// Also if a destructor panics.
     struct Section<'a>(&'a Record);

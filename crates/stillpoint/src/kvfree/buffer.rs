@@ -45,7 +45,7 @@ use std::ptr::{self, NonNull};
 // std's also in the model, to which what one thread keeps for itself is no step.
 use std::sync::atomic::AtomicBool as OwnersBool;
 
-/// An open page is sealed early when its objects take up this much.
+/// Bytes of objects at which an open page is sealed early.
 pub(super) const OPEN_BYTES: usize = 64 << 10;
 
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
@@ -112,16 +112,18 @@ pub(crate) struct ThreadBuffer {
     /// An append that makes a page this long takes the slow path: SLOTS, or [`THROTTLED`], or
     /// [`PARKED`].
     limit: AtomicUsize,
-    /// The open pages. Replaced by the owner, under the lock; so the owner may read them without,
-    /// and the holder of the lock too.
+    /// The open pages. Replaced by the owner, under the lock; so the owner may read them without
+    /// the lock, and so may the holder of the lock.
     pub(super) open: [AtomicPtr<Page>; 2],
-    /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
+    /// Number of pages that the owner has replaced. It shows whether the owner is active, and
+    /// whether it frees.
     replaced: AtomicU64,
     /// Counts ticks without progress: the owner has retired nothing.
     idle: Ticks,
     /// Counts ticks in which `replaced` has not changed.
     not_sealing: Ticks,
-    /// The owner is in the middle of reclaiming; a retire from within goes without.
+    /// Whether the owner is in the middle of reclaiming; then a retire from within does not
+    /// reclaim.
     reclaiming: AtomicBool,
     /// Held by the owner while it frees pages that it has taken off the queue, so that a flush can
     /// wait for that.
@@ -141,7 +143,7 @@ pub(crate) struct ThreadBuffer {
     number: AtomicU64,
 }
 
-/// Counts the drain's ticks in a row at which a number has not changed.
+/// Counts successive ticks of the drain at which a number has not changed.
 #[derive(Debug)]
 struct Ticks {
     last: AtomicU64,
@@ -204,7 +206,7 @@ impl Queue {
     }
 
     /// Notes that a page of `footprint` bytes has been sealed for the grace period of `cookie`. Returns the
-    /// bytes of all pages that have been.
+    /// bytes of all pages that have been sealed for it.
     pub(super) fn note_named(&mut self, cookie: Cookie, footprint: usize) -> usize {
         let before = self.named.filter(|&(named, _)| named == cookie);
         let sum = before.map_or(0, |(_, sum)| sum).saturating_add(footprint);
@@ -328,10 +330,10 @@ impl ThreadBuffer {
         spare.or_else(Page::try_new)
     }
 
-    /// Keeps an empty page for the next ones, of which there are up to `spares`, or gives its
-    /// memory back. A thread that retires all the time so leaves the allocator out of it, which
-    /// would cut returned pages up for small objects. The page is the caller's; `note` counts it,
-    /// under the lock. Owner only.
+    /// Keeps an empty page for later use if there are fewer than `spares` of them; otherwise gives
+    /// its memory back. So a thread that retires all the time does not return pages to the
+    /// allocator, which would cut them up for small objects. The page is the caller's; `note`
+    /// counts it, under the lock. Owner only.
     pub(super) fn recycle<R>(
         &self,
         page: NonNull<Page>,
@@ -385,8 +387,8 @@ impl ThreadBuffer {
         )
     }
 
-    /// Marks the owner as reclaiming until what is returned is dropped; `None` if it is marked.
-    /// Owner only.
+    /// Marks the owner as reclaiming until the returned value is dropped. Returns `None` if it is
+    /// already marked. Owner only.
     pub(super) fn begin_reclaiming(&self) -> Option<Reclaiming<'_>> {
         // Made only if the mark is new: dropping one clears it.
         (!self.reclaiming.swap(true, Ordering::Relaxed)).then(|| Reclaiming(&self.reclaiming))
@@ -436,8 +438,8 @@ impl ThreadBuffer {
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Charges the owner's section for an object, as its part of a page: small ones fill one before
-    /// their bytes do. Owner only.
+    /// Charges the owner's section for an object: at least for its part of a page, whose slots
+    /// small objects fill before its bytes. Owner only.
     pub(super) fn charge(&self, object: Added) {
         let add = |sum: &AtomicUsize, bytes| {
             let before = sum.load(Ordering::Relaxed);
@@ -472,7 +474,7 @@ impl ThreadBuffer {
         self.listed.store(true, Ordering::Relaxed);
     }
 
-    /// Under the lock of the heap's list.
+    /// Returns the buffer's number in the heap's list. Under the lock of that list.
     pub(super) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ use crate::{
 };
 use std::ptr::NonNull;
 
-/// How often threads that retire are looked at.
+/// The time between two looks at the threads that retire, in nanoseconds.
 const TICK: Nanos = 10_000_000;
 
 /// A thread's pages are adopted after it has been idle for this many ticks in a row: 20 to 30 ms.
@@ -64,7 +64,7 @@ impl Heap {
         retired: &dyn Fn() -> Option<u64>,
     ) -> Outlook {
         let now = clock::now();
-        // One after the other.
+        // Flushes are served one after the other.
         let flush = self
             .flushes
             .wanted()
@@ -73,7 +73,7 @@ impl Heap {
             complete: false,
             ticking: true,
         };
-        // Flushes may come more often than that, and are no ticks.
+        // Flushes may come between ticks, and do not count as ticks.
         let is_tick = now >= lock(&self.line.pending).next_tick;
         if flush.is_some() || is_tick {
             scan = self.scan_threads(engine, flush.is_some(), is_tick);
@@ -141,7 +141,7 @@ impl Heap {
             if idle >= IDLE_TICKS || flushing || (is_slow && self.frees_on_demand()) {
                 complete &= self.adopt(engine, buffer, &mut adopted);
             }
-            // If there is no memory for the list of those, it is parked at a later tick.
+            // If there is no memory for the list, the thread is parked at a later tick.
             if idle >= PARKING_TICKS
                 && buffer.is_empty(&lock(&buffer.queue))
                 && parking.try_reserve(1).is_ok()
@@ -175,7 +175,7 @@ impl Heap {
     }
 
     /// Moves a thread's buffered pages to `adopted`. Returns whether there was memory for all of
-    /// it.
+    /// them.
     fn adopt<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -300,8 +300,8 @@ impl Heap {
         }
     }
 
-    /// Waits until everything that was retired before this call has been freed. Refused inside a
-    /// pass, and inside a section while anything waits.
+    /// Waits until everything that was retired before this call has been freed. Fails in user code
+    /// of this domain, and inside a section while anything waits.
     pub(crate) fn flush<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -317,7 +317,7 @@ impl Heap {
         }
         let refused = user_code::runs_for(self.domain);
         if !refused && !engine.service_runs() && self.waiting().objects == 0 {
-            // Nothing to wait for, and no thread to be started for that.
+            // Nothing to wait for, so no service thread is started.
             return Ok(());
         }
         let ticket = self.flushes.ask();

@@ -1,10 +1,10 @@
 //! Deferred frees in the child of a fork: what waited is the parent's, and forgotten.
 //!
 //! The child looks at nothing that a lock guards (`stillpoint-platform/src/fork.rs`): it replaces
-//! the locks, and what they guard by nothing. So pages and the buffers of other threads are leaked.
-//! The thread that forks may read its own buffer. That is emptied, and listed again at its next
-//! append, which finds no open page and so takes the slow path. Of what other threads have freed,
-//! the child counts what they had published (`account.rs`).
+//! the locks, and what they guard by empty values. So pages and the buffers of other threads are
+//! leaked. The thread that forks may read its own buffer. That is emptied, and listed again at its
+//! next append, which finds no open page and so takes the slow path. Of what other threads have
+//! freed, the child counts what they had published (`account.rs`).
 //!
 //! A destructor may be what forks. The loops over what is to be freed compare
 //! [`process`](crate::platform::fork::process) after each call of one, and then forget the rest.
@@ -34,7 +34,7 @@ impl ForkReset for Heap {
 }
 
 impl Heap {
-    /// Takes over the counts of the thread that forks, whose account is as new then.
+    /// Takes over the counts of the thread that forks, and resets its account.
     pub(crate) fn keep_counts_of(&self, own: &ThreadBuffer) {
         self.assists
             .fetch_add(own.account.assists(), Ordering::Relaxed);

@@ -37,9 +37,9 @@ use std::sync::OnceLock;
 /// Budget of a new domain, in bytes.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
 
-/// How often statistics add all accounts up. The lowest sum is the most exact, because each is too
-/// high by what the service thread frees meanwhile. Once in the model, where each step costs
-/// minutes.
+/// Number of times that statistics add all accounts up. The lowest sum is the most exact, because
+/// each is too high by what the service thread frees meanwhile. Once in the model, where each step
+/// costs minutes.
 const LOOKS: usize = if IN_MODEL { 1 } else { 2 };
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(crate) struct Heap {
     /// The assists of threads that have exited.
     pub(super) assists: AtomicU64,
     pub(super) waits: AtomicU64,
-    /// How long they were.
+    /// How long these waits were.
     pub(super) wait_times: Recorder,
     /// How long passes have taken that have freed something.
     pub(super) reclaim_times: Recorder,
@@ -146,8 +146,8 @@ impl Heap {
     }
 
     /// Returns whether all pages that wait together are freed together, by the service thread,
-    /// after one more grace period, without a budget: what `kvfree_rcu()` did before it polled a
-    /// grace period a page. The lab compares the two.
+    /// after one more grace period, without a budget: what `kvfree_rcu()` did before it polled one
+    /// grace period per page. The lab compares the two.
     pub(super) fn frees_whole_batches(&self) -> bool {
         self.whole_batches.load(Ordering::Relaxed)
     }
@@ -162,8 +162,8 @@ impl Heap {
         self.list(&buffer).then_some(buffer)
     }
 
-    /// Returns whether there was memory for it. The list may be large, and threads that free take
-    /// its lock: none waits for memory under it.
+    /// Lists `buffer`. Returns whether there was memory for that. The list may be large, and
+    /// threads that free take its lock: no thread waits for memory under it.
     pub(super) fn list(&self, buffer: &Arc<ThreadBuffer>) -> bool {
         let mut buffers = lock(&self.buffers);
         let has_space = buffers.try_reserve(1).is_ok();
@@ -220,8 +220,8 @@ impl Heap {
         self.note_change(buffer, Tally::default().minus(freed), freed.objects)
     }
 
-    /// Counts what is gone, of which `freed` objects were freed and not leaked, by a thread that has not
-    /// sealed it. Returns as [`Heap::note_freed_by`].
+    /// Counts objects that are gone, by a thread that has not sealed them. Of these, `freed` were freed,
+    /// and the others leaked. Returns as [`Heap::note_freed_by`].
     pub(super) fn note_gone(&self, gone: Tally, freed: usize) -> bool {
         self.ends_excess(self.shared.note_gone(gone, freed))
     }
@@ -316,7 +316,7 @@ impl Heap {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets all pages and callbacks; no thread retires.
+    /// Resets the counts of objects that callbacks free, and of threads that retire.
     pub(super) fn reset_counts(&self) {
         for count in [&self.callbacks.objects, &self.callbacks.bytes, &self.active] {
             count.store(0, Ordering::Relaxed);
@@ -357,7 +357,8 @@ impl Heap {
         })
     }
 
-    /// `of` returns what is in a thread's open pages, and its account.
+    /// Adds up what waits. `of` returns what is in a thread's open pages, and what is in its
+    /// account.
     fn waiting_in(
         &self,
         buffers: &[Arc<ThreadBuffer>],
@@ -410,7 +411,7 @@ impl Heap {
         tap.raise(PANICS, counts.panicked + panics);
     }
 
-    /// Copies what it counts into the statistics page from now on.
+    /// Copies the heap's counters into `words` of the statistics page from now on.
     pub(crate) fn open_tap(&self, words: Words) {
         self.shared.tap().open(words);
         self.wait_times.publish(words, WAIT_TIMES);
@@ -422,8 +423,8 @@ impl Heap {
         self.waiting_sealed().assists
     }
 
-    /// Copies all that it has counted into the statistics page, which has zeros there; `assists` as
-    /// they were before it was open.
+    /// Copies the bytes, freed objects and times counted so far into the statistics page, which has
+    /// zeros there, and adds `assists`, the number of assists before the page was open.
     pub(crate) fn publish_all(&self, assists: u64) {
         let tap = self.shared.tap();
         if !tap.is_open() {
@@ -501,13 +502,13 @@ impl OomCallbacks {
     /// Counts an object that has been freed, or is never freed.
     pub(super) fn note_gone(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Release, pairs with `waiting_sealed`: a thread that sees the lower count sees what the
+        // Release, pairs with `waiting_in`: a thread that sees the lower count sees what the
         // destructor did.
         self.objects.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The unreclaimed objects of a heap, and what is counted where they are.
+/// The unreclaimed objects of a heap, and the counts that are read with them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) objects: u64,

@@ -50,7 +50,7 @@ struct Domain<P> {
 }
 
 impl<P: Policy> Domain<P> {
-    /// A domain, and a buffer with an open page that is not parked.
+    /// Makes a domain, and a buffer with an open page that is not parked.
     fn new() -> Arc<Self> {
         let heap = Heap::new(1);
         let buffer = heap.join().expect("memory");
@@ -75,15 +75,14 @@ impl<P: Policy> Domain<P> {
         }
     }
 
-    /// A pass that adopts everything, which no thread waits for.
+    /// Makes a pass that adopts everything, as for a flush, for which no thread waits.
     fn drain_as_flush(&self) {
         self.heap.flushes.ask();
         self.heap.drain(&self.engine, &|| None);
     }
 }
 
-/// An object that says when it is dropped; its cell has loom check that its making is ordered
-/// before that.
+/// An object that counts its drop. Through its cell, loom checks that the object was made before.
 struct Tracked {
     value: UnsafeCell<usize>,
     drops: Arc<AtomicUsize>,

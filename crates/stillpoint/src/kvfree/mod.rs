@@ -4,23 +4,23 @@
 //! | file | subject |
 //! |---|---|
 //! | `account` | what each thread has sealed and freed; the published number that the budget needs |
-//! | `around` | what goes around a free that no thread has asked for |
+//! | `around` | the wrapper of frees that no thread has asked for |
 //! | `tally` | the sums that these counts are made of |
 //! | `request` | an object that is being retired: its weight, and where it is freed |
 //! | `page` | pages of slots, what a slot knows of an object, and lists of pages |
 //! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
 //! | `pending` | what waits for the service thread, in the order of its grace periods |
-//! | `heap` | a domain's deferred frees: what there is of them, the counts, the order of locks |
+//! | `heap` | the state of a domain's deferred frees, their counts, the order of locks |
 //! | `retire` | the slow path: opening, sealing, reclaiming pages |
 //! | `on_demand` | domains whose retirers say when objects are freed, and never wait |
 //! | `marks` | parts of an open page that flushes have marked |
-//! | `held_up` | for how long a reader has held all of them up |
+//! | `held_up` | for how long a reader has held grace periods up |
 //! | `throttle` | back-pressure: when a retiring thread ends a grace period, or waits |
 //! | `quota` | how much a thread queues before it does |
 //! | `oom` | what happens without memory |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
 //! | `fork` | what is left in the child of a fork |
-//! | `policy` | what tests may leave out to see themselves fail |
+//! | `policy` | what tests may switch off to see themselves fail |
 //!
 //! An object goes from its retirer's open page (no lock, no atomic read-modify-write) to that
 //! thread's queue of sealed pages, and is freed from there by the same thread; or it goes by way of

@@ -4,8 +4,8 @@
 //! A retire never frees, waits or ends a grace period, and neither does the end of a section. Full
 //! pages queue up with their thread, plain or not, and the thread frees them when it asks for that
 //! ([`Heap::free_some`], [`Heap::flush_own`]). The service thread adopts what a thread does not
-//! come back for, as everywhere (`drain.rs`); of a slow thread it adopts the open pages as well,
-//! because that may not ask for minutes.
+//! come back for, as everywhere (`drain.rs`); it also adopts the open pages of a slow thread, which
+//! may not ask for minutes.
 //!
 //! Nothing throttles a thread here. Past its share, or past the budget, a thread that asks frees
 //! more. If a reader holds its pages up, it is told so ([`Left`]) and may wait a little. Once a
@@ -46,14 +46,15 @@ pub enum Left {
     Due,
     /// More than the thread's share, which a reader holds up.
     HeldUp,
-    /// The same, and the domain is past its budget.
+    /// Pages that a reader holds up, while the domain is past its budget.
     HeldUpPastBudget,
     /// One of these two, and the reader has been seen to hold it up for `LONG`.
     HeldUpForLong,
 }
 
 impl Heap {
-    /// Lets objects be freed on demand only. Called before the domain is used.
+    /// Makes this a domain whose objects are freed on demand only. Called before the domain is
+    /// used.
     pub(crate) fn set_on_demand(&self, around: Around) {
         let set = self.on_demand.set(around);
         debug_assert!(set.is_ok(), "a domain is made once");
@@ -105,9 +106,9 @@ impl Heap {
     }
 
     /// Tries to end the grace period of all that the calling thread has retired, and frees what is
-    /// due of it; where objects are freed on demand and the thread has none, what others have left.
-    /// Objects that are the service thread's are handed to it. A call from within a destructor
-    /// frees nothing.
+    /// due. If objects are freed on demand and the thread has none, frees what others have left.
+    /// Hands objects that the service thread must free to it. A call from within a destructor frees
+    /// nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
         let is_open = |channel| {
             buffer
@@ -145,7 +146,7 @@ impl Heap {
                 pending.pages.youngest()
             };
             if let Some(youngest) = cookie {
-                let _ = engine.recheck(youngest, thread::token()); // The same.
+                let _ = engine.recheck(youngest, thread::token()); // As above.
                 self.free_pending(engine, buffer, usize::MAX, |cookie| {
                     youngest.at_least(cookie) && engine.has_ended(cookie)
                 });
@@ -170,7 +171,7 @@ impl Heap {
         Some(queue.marks.note(fill, || name_for_page(engine)))
     }
 
-    /// Frees what is marked of the calling thread's open page and due, without the rest.
+    /// Frees the marked part of the calling thread's open page, if it is due.
     fn free_marked<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
         let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
         // A flush of the whole domain waits for it, as for pages.
@@ -265,7 +266,7 @@ impl Heap {
         }
     }
 
-    /// Leaves a page's objects where they are for ever.
+    /// Leaves a page's objects where they are for ever, and counts them as leaked.
     fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
         let leaked = Tally::of(page);
         page.forget_objects();
@@ -422,7 +423,7 @@ mod tests {
         runs: AtomicUsize,
     }
 
-    /// Otherwise a test that fails would not end.
+    /// Bound on the runs, without which a test that fails would not end.
     const MOST_RUNS: usize = 100;
 
     impl Again<'_> {

@@ -34,8 +34,8 @@ use crate::{
 pub enum OnNoPage {
     /// Give it back at once: the caller has another way to free it.
     Fail,
-    /// Wait for a grace period and free it, or give it back where waiting is impossible: the
-    /// single-argument kvfree_rcu()'s way out.
+    /// Wait for a grace period and free it, or give it back where waiting is impossible: as the
+    /// single-argument `kvfree_rcu()` does.
     Block,
     /// The caller waits if it may; where it may not, a callback frees the object. Never gives it
     /// back.
@@ -46,7 +46,7 @@ pub enum OnNoPage {
 #[derive(Debug)]
 pub(crate) struct NoPage;
 
-/// The size of a callback that frees an object, beside the object.
+/// The size of a callback that frees an object, in bytes, without the object.
 const CALLBACK_BYTES: usize = 96;
 
 impl Heap {
@@ -83,8 +83,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Returns whether a grace period has ended since the call; if not, the calling thread may not
-    /// wait for one.
+    /// Waits for a grace period, if the calling thread may. Returns whether it has done so.
     fn waits_for_grace_period<P: Policy>(&self, engine: &Engine<P>) -> bool {
         self.may_wait(engine)
             && engine.wait_for(engine.start(), thread::token(), None, Haste::Normal)
@@ -148,7 +147,7 @@ impl Heap {
             #[cfg(feature = "tracing")]
             user_code::tell(self.domain, || {
                 tracing::error!(
-                    "no memory to remember a retired object by, and no waiting for any here: it is never freed"
+                    "out of memory for tracking a retired object, and waiting is impossible here: the object is never freed"
                 );
             });
         }
@@ -156,8 +155,8 @@ impl Heap {
     }
 }
 
-/// Counts an object as freed by its callback, also if its destructor panics; not in the child of a
-/// fork from within that, where nothing is counted.
+/// Counts an object as freed by its callback, even if its destructor panics. If the destructor
+/// forks, nothing is counted in the child.
 struct Done<'a> {
     callbacks: &'a OomCallbacks,
     process: fork::Process,

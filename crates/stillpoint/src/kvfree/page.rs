@@ -29,8 +29,8 @@ pub struct Destructor {
 }
 
 impl Destructor {
-    /// `run` is called with the object, once. `bytes` is what that frees, in bytes, as the budget
-    /// counts it: an estimate will do.
+    /// Makes a destructor. `run` is called with the object, once. `bytes` is the number of bytes
+    /// that this frees, as the budget counts them: an estimate will do.
     ///
     /// A panic of `run` is caught and counted in [`Statistics::panics`](crate::Statistics::panics).
     #[must_use]
@@ -168,8 +168,8 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // A word that small is most often a number that a deferred function has captured. It has no
-        // page, and the search for one costs more than the free.
+        // Such a small word is most often a number that a deferred function has captured. As an
+        // address it is not mapped, and the page walk would cost more than the free.
         if self.object.addr() >> 32 != 0 {
             // SAFETY: every x86-64 processor has SSE, and a prefetch of any address is no access to
             // it.
@@ -217,10 +217,11 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 const HEAD_BYTES: usize = 48;
 
-/// The model's pages are as short as can be, and its cells have a separate state.
+/// Whether this is the model: its pages are as short as possible, and its cells have a separate
+/// state.
 const IS_MODEL: bool = cfg!(stillpoint_loom);
 
-/// How many objects a page holds.
+/// Number of objects that a page holds.
 pub(crate) const SLOTS: usize = if IS_MODEL {
     2
 } else {
@@ -231,7 +232,7 @@ pub(crate) const SLOTS: usize = if IS_MODEL {
 /// weights the user gives.
 pub(super) const HEAVIEST: usize = 1 << 39;
 
-/// How many objects ahead of the one that is freed the next ones are fetched.
+/// Number of objects by which prefetching is ahead of freeing.
 const PREFETCH: usize = 8;
 
 /// How full a page is: the length in the low 16 bits, the bytes above, so that one store publishes
@@ -323,7 +324,8 @@ impl Page {
         }
     }
 
-    /// Appends; returns how full the page then is. For the owner, and only while the page has room.
+    /// Appends `slot`. Returns how full the page then is. For the owner, and only while the page
+    /// has room.
     #[inline(always)]
     pub(super) fn push(&self, slot: Slot, bytes: usize) -> Fill {
         let fill = Fill(self.fill.load(Ordering::Relaxed));

@@ -125,7 +125,8 @@ impl Pending {
             return None;
         }
         if !flush.is_freed {
-            // The last flush has seen the other one empty, and none has been added to it since.
+            // The last flush has seen the other generation empty, and no page has been added to
+            // that since.
             self.generation = 1 - self.generation;
             flush.is_freed = true;
         }
@@ -223,7 +224,7 @@ impl PendingPages {
         unsafe { at.as_ref() }
     }
 
-    /// Takes over `pages`, in whatever order they are.
+    /// Takes over `pages`, in any order.
     fn add(&mut self, mut pages: PageList) {
         if !pages.is_sorted() {
             pages = sorted(&mut pages, usize::MAX);
@@ -271,7 +272,8 @@ impl PendingPages {
 
     /// Takes the oldest page out, if its cookie `is_due`.
     pub(super) fn pop_due(&mut self, is_due: impl FnOnce(Cookie) -> bool) -> Option<NonNull<Page>> {
-        // The list's own pointer, and not one made from a reference: it may be freed by it.
+        // The list's own pointer, and not one made from a reference: the page may be freed through
+        // it.
         let page = NonNull::new(self.first)?;
         // SAFETY: a page in the list is valid and the list's.
         let oldest = unsafe { page.as_ref() };

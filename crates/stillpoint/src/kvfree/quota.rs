@@ -9,15 +9,16 @@ pub(super) const SMALLEST_QUOTA: usize = 64 << 10;
 
 /// A quota grows while its thread spends more than a part of its time on ending grace periods: the
 /// quota divided by this number of bytes. It shrinks while the thread spends less than half of that.
-/// Less memory costs more time: design/016 has figures for another number.
+/// With a smaller number, grace periods take less memory and more time:
+/// `docs/design/016-back-pressure.md` has figures.
 const ALL_TIME: usize = 512 << 10;
 
 /// The bound on a quota that follows from [`ALL_TIME`] and [`QUOTA_STEP`], beside the thread's share.
 #[cfg(test)]
 const LARGEST_QUOTA: usize = 576 << 10;
 
-/// A quota grows and shrinks by this part of itself, after a grace period. Memory that one has been
-/// too large for stays with the thread's arena of the allocator.
+/// A quota grows and shrinks by this part of itself, after a grace period. If a quota was too large
+/// for a while, the memory stays in the thread's arena of the allocator.
 const QUOTA_STEP: usize = 8;
 
 /// How much a thread queues before it ends a grace period itself, by what the last ones have cost
@@ -40,7 +41,7 @@ impl Quota {
         }
     }
 
-    /// Resets it to a new one.
+    /// Resets the quota to that of a new thread.
     pub(super) fn reset(&self) {
         self.bytes.store(SMALLEST_QUOTA, Ordering::Relaxed);
         self.ended_last.store(0, Ordering::Relaxed);

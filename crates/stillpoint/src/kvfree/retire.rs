@@ -1,7 +1,7 @@
 //! The slow path of a retire, and what becomes of a page: it is opened, sealed, and reclaimed.
 //!
-//! The fast path is an append to the thread's open page (`buffer.rs`). By what that came to,
-//! [`Heap::retire_slow`] goes on:
+//! The fast path is an append to the thread's open page (`buffer.rs`). [`Heap::retire_slow`]
+//! continues according to its result:
 //!
 //! | the append | because | so |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
 //! the service thread's.
 //!
-//! The service thread frees large pages, too: to give a hash table of 256 MiB back to the system takes
+//! The service thread frees large pages, too: returning a hash table of 256 MiB to the system takes
 //! longer than a retire may.
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
@@ -107,8 +107,8 @@ impl Heap {
         pushed: Option<Pushed>,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
-        // Or the object would be retired twice. A reader that counts for itself may still have the
-        // buffer of a thread that ends, which has no page any more.
+        // Otherwise the object would be retired twice. A reader that counts for itself may still
+        // have the buffer of a thread that ends, which has no page any more.
         assert!(
             matches!(pushed, None | Some(Pushed::NoPage)),
             "a thread that has appended has a buffer"
@@ -120,8 +120,8 @@ impl Heap {
         unsafe { self.retire_without_page(engine, record, None, object, on_no_page) }
     }
 
-    /// Appends, and opens a page for that if there is none and there is memory. Returns whether it
-    /// has, too.
+    /// Appends, and opens a page for that if there is none and there is memory. Also returns
+    /// whether it has opened one.
     fn append_to_some_page(
         &self,
         buffer: &Arc<ThreadBuffer>,
@@ -135,7 +135,7 @@ impl Heap {
         }
     }
 
-    /// Returns whether there was memory for a page.
+    /// Opens a page. Returns whether there was memory for one.
     fn open_page(&self, buffer: &Arc<ThreadBuffer>, channel: Channel) -> bool {
         self.line.reserve.fill();
         // The drain does not find the pages of a buffer that is not listed.
@@ -172,8 +172,8 @@ impl Heap {
         pushed != Pushed::NoPage
     }
 
-    /// Does what an append to the caller's own buffer has said there is to do, or that a page has
-    /// been `opened` for.
+    /// Does the work that an append to the caller's own buffer has reported, or that is due because
+    /// the append has `opened` a page.
     pub(super) fn finish_append<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -254,8 +254,8 @@ impl Heap {
         if !by_service {
             queue.sealed.push_back(full);
             let named = queue.note_named(cookie, footprint);
-            // One that frees on demand asks for it from inside its next section, which must not
-            // hold it up.
+            // A thread that frees on demand asks for that inside its next section, which must not
+            // hold the grace period up.
             if self.frees_on_demand() || named >= self.named_together() {
                 engine.begin(cookie);
             }
@@ -289,7 +289,8 @@ impl Heap {
         };
         let section = record.filter(|record| record.is_reading());
         let is_held_back = self.hold_back(engine, buffer, section, added);
-        // In a section a page tells only about its own channel.
+        // Inside a section a page that is not held back does not end throttling by itself: pages of
+        // the other channel may be held back.
         if is_held_back || section.is_none() || !self.is_under_pressure(buffer) {
             buffer.set_throttled(is_held_back);
         }

@@ -20,7 +20,7 @@ impl Tally {
         }
     }
 
-    /// Objects that are counted without a page.
+    /// Counts objects without a page.
     pub(super) fn of_objects(objects: usize) -> Self {
         Self {
             objects,

@@ -10,9 +10,9 @@
 //! # Driving a grace period
 //!
 //! The thread leaves it to another thread whose barrier is under way, because that usually covers its
-//! oldest page as well. Past its quota and a quarter of it, it issues a barrier itself: the other
-//! thread has lost its processor. So one barrier serves a quota's worth of objects of this thread, and all
-//! that other threads had sealed by then.
+//! oldest page as well. Once its queue exceeds the quota by a quarter, it issues a barrier itself: the
+//! other thread has lost its processor. So one barrier serves a quota's worth of objects of this thread,
+//! and all that other threads had sealed by then.
 //!
 //! The grace period of a page that its owner keeps is only named when the page is sealed: a start
 //! for each page would write the cache line that all readers load. The owner starts it, without a
@@ -27,15 +27,15 @@
 //!
 //! # Waiting
 //!
-//! The thread does not wait if it can end a grace period: then no reader is there to be waited for.
-//! Past the budget, a thread whose objects the service thread frees waits for that one instead, and
-//! first frees what is due in its own queue: the time that this takes is taken off the wait. It waits for no
-//! service thread that the system refuses or that has been reported as stuck: the thread may hold the
-//! lock that a destructor waits for. What remains then is the bound on its own queue.
+//! The thread does not wait if it can end a grace period: then there is no reader to wait for. Past the
+//! budget, a thread whose objects the service thread frees waits for that one instead, and first frees what
+//! is due in its own queue: the time that this takes is subtracted from the wait. It waits for no service
+//! thread that the system refuses or that has been reported as stuck: the thread may hold the lock that a
+//! destructor waits for. What remains then is the bound on its own queue.
 //!
 //! The budget is compared without what the thread adds, before the wait and during it: a table of any
-//! size waits only for what came before it. Threads signal when the budget is no longer used up; one that
-//! leaves a table out looks again by itself.
+//! size waits only for what came before it. Threads signal when the budget is no longer used up. A thread
+//! that leaves a table out of the comparison must look again by itself.
 //!
 //! A thread waits when it opens a page, too, because it may exit before it fills that; an exit waits
 //! for nothing.
@@ -70,17 +70,18 @@ pub(super) const LARGEST_SHARE: usize = 1 << 20;
 /// How many pages are freed for each that is sealed, while there are any to free.
 pub(super) const PAGES_PER_SEAL: usize = 2;
 
-/// What a thread seals for a grace period that has not started, for each other thread that retires,
-/// before it starts it; so the rate of starts does not grow with the number of threads.
+/// A thread seals this many bytes, for each other thread that retires, before it starts the grace
+/// period that it has named for them. So the rate of starts does not grow with the number of
+/// threads.
 const NAMED_FOR_EACH: usize = PAGE_BYTES;
 
-/// The most that it seals for one before it starts that: half of the smallest quota.
+/// Upper bound on these bytes: half of the smallest quota.
 const MOST_NAMED: usize = SMALLEST_QUOTA / 2;
 
 /// A thread publishes its unreclaimed bytes in steps of this part of its quota.
 const STEP_PART: usize = 4;
 
-/// A thread leaves the barrier to another thread, whose is under way, until its queue is past its
+/// While another thread's barrier is under way, a thread issues none until its queue exceeds its
 /// quota by this part of it.
 const PAST_QUOTA: usize = 4;
 
@@ -93,7 +94,8 @@ const THROTTLE_FACTOR: usize = 2;
 /// throttled, or past the budget.
 const LONGEST_WAIT: Nanos = 10_000_000;
 
-/// The longest wait for one page, or one section, in multiples of that, however large its objects.
+/// The longest wait for one page, or one section, in multiples of [`LONGEST_WAIT`], however large
+/// its objects.
 const LONGEST_WAIT_PAGES: usize = 100;
 
 /// A wait that is shorter than this flags no holdout: the flag and its barrier would cost about as
@@ -117,7 +119,7 @@ impl Added {
 }
 
 impl Heap {
-    /// Returns a thread's share of the budget: its quota at most.
+    /// Returns a thread's share of the budget, which bounds its quota.
     pub(super) fn thread_share(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
         (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_SHARE)
@@ -148,7 +150,7 @@ impl Heap {
     }
 
     /// Returns whether objects of `bytes` bytes are freed by the service thread, even if they are plain
-    /// memory: to give a large block back to the system takes longer than a retire may.
+    /// memory: returning a large block to the system takes longer than a retire may.
     pub(super) fn is_large(&self, bytes: usize) -> bool {
         bytes > LIGHT.max(self.budget() / LARGE_PART)
     }
@@ -215,9 +217,9 @@ impl Heap {
         }
     }
 
-    /// Makes the calling thread do its part before it frees pages, as the module's head says; inside
-    /// `section` it is put off to the end of that. Returns whether the thread is held back for longer
-    /// than this wait.
+    /// Makes the calling thread do its part before it frees pages, as the module's documentation
+    /// says; inside `section` this is put off to its end. Returns whether the thread is held back for
+    /// longer than this wait.
     pub(super) fn hold_back<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -228,7 +230,7 @@ impl Heap {
         let (sealed, queued) = buffer.queued();
         let share = self.thread_share();
         let quota = buffer.quota.within(share);
-        // Past the budget it waits for the thread that frees what it adds, if that comes to its work.
+        // Past the budget it waits for the thread that frees what it adds, if that makes progress.
         let over_budget =
             self.is_over_budget(buffer, added.counted) && (!added.by_service || engine.is_served());
         let too_much =
@@ -252,8 +254,8 @@ impl Heap {
                 let assist = || engine.assist(oldest, youngest, thread::token(), insists);
                 !engine.has_ended(oldest) && self.note_assist(buffer, share, assist)
             }
-            // What it adds comes into a page that is open. If the grace period of that could end, no
-            // reader is there to be waited for; to find that out costs as much as a short wait.
+            // What it adds is in an open page. If a grace period can end now, there is no reader to
+            // wait for. Finding that out costs as much as a short wait.
             None if waits && !for_service && longest >= SHORT_WAIT => {
                 let now = name_for_page(engine);
                 let assist = || engine.assist(now, now, thread::token(), true);
@@ -332,12 +334,12 @@ impl Heap {
             }
             _ => {
                 if let Some(awaited) = awaited {
-                    // As `wait_for` does: a reader that never leaves is reported, and then no more
-                    // waited for.
+                    // As `wait_for` does: a reader that never leaves is reported, and then no
+                    // thread waits for it.
                     let _ = engine.note_held_up(awaited, now);
                 }
-                // It looks again by itself: without what the thread has added, the budget may not be used
-                // up any more while it is with that, and then no thread signals.
+                // The thread looks again by itself. The budget may still be used up with what the thread
+                // has added, and not without: then no thread signals.
                 let (mut look, end) = (now, now + longest);
                 while look < end && is_held_back() {
                     look = end.min(look + LONGEST_WAIT);

@@ -50,7 +50,7 @@ impl DomainBuilder {
     ///
     /// # Panics
     ///
-    /// If the name contains a null byte, which the name of a thread cannot.
+    /// If the name contains a null byte, which a thread's name cannot contain.
     ///
     /// ```
     /// let domain = stillpoint::Domain::builder().name("routes").build();
@@ -136,7 +136,7 @@ impl DomainBuilder {
 
     /// Makes the domain. Starts no thread; allocates 2.6 KiB; does not block.
     ///
-    /// For one whose readers may sleep: [`DomainBuilder::build_trace`].
+    /// For a domain whose readers may sleep, see [`DomainBuilder::build_trace`].
     ///
     /// ```
     /// let domain = stillpoint::Domain::builder().build();

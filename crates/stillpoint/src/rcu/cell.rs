@@ -52,15 +52,15 @@ use std::{
 ///
 /// # Statics
 ///
-/// If the compiler can make the first value, use [`Rcu::from_static`]. If the program makes it, use
-/// an [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`]; or a `LazyLock<Rcu<T>>`
+/// If the first value is a constant, use [`Rcu::from_static`]. If the program computes it, use an
+/// [`RcuOption`], filled at the start or by [`RcuOption::load_or_init`]; or a `LazyLock<Rcu<T>>`
 /// (also for a cell of another domain), if the program does not fork while another thread fills it.
 ///
 /// # Values without a size
 ///
-/// A cell is one word that a reader loads, and a pointer to a slice, `str` or trait object is two.
-/// Put it in a box (or an `Arc`), and a reader pays one more load: an `Rcu<Box<[T]>>`,
-/// `Rcu<Box<str>>` or `Rcu<Box<dyn Trait>>` is read as a `&[T]`, `&str` or `&dyn Trait`.
+/// A cell is one word, and a pointer to a slice, `str` or trait object is two. Put such a value in
+/// a box (or an `Arc`), which costs readers one more load: an `Rcu<Box<[T]>>`, `Rcu<Box<str>>` or
+/// `Rcu<Box<dyn Trait>>` is read as a `&[T]`, `&str` or `&dyn Trait`.
 ///
 /// ```
 /// let ports = stillpoint::Rcu::new(Box::<[u16]>::from([80, 443]));
@@ -103,14 +103,14 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// Makes a cell of the global domain that holds `value`, and whose values are weighed.
     /// Allocates.
     ///
-    /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes.
-    /// Budgets, throttling and statistics then count that memory, too. Without it, a value with a
-    /// destructor counts for 1 KiB, be it a map of gigabytes. [`Domain::retire_weighed`] says what is
-    /// counted; the present value is not.
+    /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes. Budgets,
+    /// throttling and statistics then count that memory, too. Without it, a value with a destructor
+    /// counts for 1 KiB, even if it is a map of gigabytes. [`Domain::retire_weighed`] says what is
+    /// counted; the value that is in the cell is not.
     ///
     /// ```
     /// use stillpoint::{Rcu, Weigh};
-    /// // What the names own is not seen by `Weigh`, which does not walk.
+    /// // `Weigh` does not walk, so it does not count what the names own.
     /// let names = Rcu::weighed_by(vec!["a name".to_string()], |names| {
     ///     names.heap_bytes() + names.iter().map(Weigh::heap_bytes).sum::<usize>()
     /// });
@@ -123,13 +123,13 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// [`modify`](Self::modify), where a [`Retired`] is dropped, and where the cell is dropped; not
     /// where the value is given back, by [`into_inner`](Self::into_inner) or [`Retired::wait`], and
     /// not for the first value of a [static](Self::from_static). It runs on the thread that
-    /// retires, with nothing locked and in no section of ours, while others may still read the
-    /// value. So a walk over many elements costs that thread as much each time.
+    /// retires, with no lock of this library held and in no section that the cell has begun, while
+    /// others may still read the value. So a walk over many elements costs that thread as much each
+    /// time.
     ///
-    /// If it panics, that is caught and counted
-    /// ([`Statistics::panics`](crate::Statistics::panics)); and the value weighs its own size alone. It
-    /// may use this cell; what it retires itself is not weighed. Its answer is counted as it is, at
-    /// most 512 GiB, and no second one is asked for.
+    /// If it panics, that is caught and counted ([`Statistics::panics`](crate::Statistics::panics)),
+    /// and the value counts for its own size alone. It may use this cell; what it retires itself is not
+    /// weighed. Its result is used as it is, up to 512 GiB; it is not called again for that value.
     #[must_use]
     pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
         Self(RcuOption::weighed_by(value, weigh))
@@ -176,10 +176,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// Makes a cell of the global domain whose first value is a static one: for statics. Does not
     /// allocate.
     ///
-    /// The first value is never freed or dropped. Where a value is given away, by
-    /// [`into_inner`](Self::into_inner), [`get_mut`](Self::get_mut) or a method of [`Retired`], a
-    /// clone of it is given. Its type must have a size other than 0, which is checked: in a static,
-    /// when it is compiled.
+    /// The first value is never freed or dropped. [`into_inner`](Self::into_inner),
+    /// [`get_mut`](Self::get_mut) and the methods of [`Retired`] return a clone of it. Its type
+    /// must have a size other than 0, which is checked: for a static, at compile time.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -287,8 +286,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         full(self.0.swap(value))
     }
 
-    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] gave. Returns
-    /// the old value.
+    /// Replaces the value if it is still `current`, a reference that [`Rcu::load`] returned.
+    /// Returns the old value.
     ///
     /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
     /// address. (All values of a type of size 0 lie at one address, and count as one.)
@@ -386,9 +385,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// # Deadlocks
     ///
-    /// If a guard of that domain is never dropped before this returns: an
-    /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard) or a [`Snapshot`](crate::Snapshot) with one
-    /// that the caller keeps, or another task of its thread; one that any thread has leaked.
+    /// If a guard of that domain can only be dropped after this returns: an
+    /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or a [`Snapshot`](crate::Snapshot) with one,
+    /// that the caller or another task of its thread keeps; or a guard that any thread has leaked.
     #[must_use]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
@@ -437,10 +436,10 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Rcu<T> {
 
 /// An [`Rcu`](crate::Rcu) cell that may be empty.
 ///
-/// It has the methods of `Rcu`, with an `Option` where that has a value: [`load`](Self::load) gives
-/// `Option<&T>`, and [`update`](Self::update) maps an `Option` to an `Option`, so that an update of
-/// an empty cell is not lost. [`empty`](Self::empty) is `const`: for statics that are filled when
-/// the program knows with what.
+/// It has the methods of `Rcu`, with an `Option` in place of the value: [`load`](Self::load)
+/// returns `Option<&T>`, and [`update`](Self::update) maps an `Option` to an `Option`, so that an
+/// update of an empty cell is not lost. [`empty`](Self::empty) is `const`: for statics that the
+/// program fills later.
 ///
 /// ```
 /// use stillpoint::{RcuOption, read_lock};
@@ -678,8 +677,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// No thread replaces it for as long as the reference is used.
     #[must_use]
     pub unsafe fn peek(&self) -> Option<&T> {
-        // SAFETY: alive, because only who replaces it retires it.
-        // Acquire, pairs with `replace`, `compare_exchange` and `init`: the value is complete.
+        // SAFETY: alive, because only a thread that replaces it retires it. Acquire, pairs with
+        // `replace`, `compare_exchange` and `init`: the value is complete.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
@@ -740,7 +739,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         })
     }
 
-    /// Returns how to copy `value` if it is the first of a static cell, which cannot be moved out.
+    /// Returns the function that copies `value` if that is the first value of a static cell, which
+    /// cannot be moved out.
     fn copy_of_first(&self, value: *const T) -> Option<CopyOut<T>> {
         self.first
             .as_ref()
@@ -748,12 +748,12 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
             .map(|first| first.copy)
     }
 
-    /// Replaces the value if it is still `current`, what [`load`](Self::load) gave. Returns the old
-    /// value.
+    /// Replaces the value if it is still `current`, which [`load`](Self::load) returned. Returns
+    /// the old value.
     ///
     /// There is no ABA: as long as `guard` is held, nothing else can come to lie at `current`'s
     /// address. (All values of a type of size 0 lie at one address, and count as one. A cell that
-    /// is empty may have been full meanwhile.)
+    /// is empty may have held a value meanwhile.)
     ///
     /// # Errors
     ///
@@ -880,7 +880,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[must_use]
     #[track_caller]
     pub fn into_inner(self) -> Option<T> {
-        // Not `map`: the panic is to name the caller's line.
+        // Not `map`: the panic must name the caller's line.
         let value = self.take()?;
         Some(*value.wait())
     }

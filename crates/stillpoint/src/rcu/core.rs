@@ -1,5 +1,5 @@
 //! What is behind a [`Domain`](super::Domain), which documents the methods: an engine and a heap. A
-//! [`Policy`] may leave parts of the protocol out; only tortures use such domains.
+//! [`Policy`] may leave parts of the protocol out; only torture programs use such domains.
 
 use crate::{
     gp::{
@@ -164,7 +164,7 @@ impl<P: Policy> Inner<P> {
         inner
     }
 
-    /// Copies all into the statistics page, which has zeros there.
+    /// Copies all counters into the statistics page, which has zeros there.
     pub(super) fn publish_all(&self, assists: u64) {
         self.parts.engine().publish_all();
         self.parts.heap().publish_all(assists);

@@ -18,33 +18,34 @@ use std::{
     time::Duration,
 };
 
-/// A domain of read-copy update: its sections delay no grace periods and no deferred frees but its
-/// own.
+/// A domain of read-copy update: its sections delay only its own grace periods and deferred frees.
 ///
 /// Most programs use the global domain ([`global`](crate::global)) through the crate's functions. A
-/// separate domain keeps long sections away from others, or bounds one part's memory by itself.
+/// separate domain keeps long sections away from others, or gives one part of a program a separate
+/// memory budget.
 ///
-/// This is a handle: cloning it names the same domain. When the last handle is dropped there are no
-/// readers (a guard borrows from a handle). Pending callbacks are then invoked, the objects freed,
-/// and the service thread is stopped and joined (detached, if user code that the library runs drops
-/// the handle: a callback, a deferred destructor, a stall handler, a shrinker). That thread starts
-/// with the first work, ends when there has been none for a second, and starts again with the next;
-/// so an idle domain has none.
+/// This is a handle: a clone of it is a handle of the same domain. When the last handle is dropped
+/// there are no readers (a guard borrows from a handle). Pending callbacks are then invoked, the
+/// objects freed, and the service thread is stopped and joined (detached, if user code that the
+/// library runs drops the handle: a callback, a deferred destructor, a stall handler, a shrinker).
+/// That thread starts with the first work, ends when there has been none for a second, and starts
+/// again with the next; so an idle domain has none.
 ///
 /// So dropping the last handle may block for as long as callbacks and destructors take. It never
 /// blocks if the last handle is not a `Domain` but an object that was made in one and keeps it
 /// alive: a cell, a value swapped out of it, an arena, an area, an owned guard that borrows from
 /// nothing. The service thread then does the remaining work, and ends by itself; a process that
 /// exits earlier does not wait for that, and there is no way to wait for it. If no thread can be
-/// created, the dropping thread does it. Each domain that ends so keeps its thread and its memory
-/// until that is done: a callback that never returns keeps them for good. So a program that makes
-/// many domains, or unloads the code of its callbacks, should drop the `Domain` last, which waits.
+/// created, the dropping thread does it. Each domain that ends this way keeps its thread and its
+/// memory until that is done: a callback that never returns keeps them for good. So a program that
+/// makes many domains, or unloads the code of its callbacks, should drop the `Domain` last, which
+/// waits.
 ///
 /// # Forking
 ///
 /// On Linux a process that forks may go on using its domains: in the parent as if nothing had
 /// happened, and in the child as a process with one thread. That thread's sections are open as
-/// before, and cookies stay good. Pending work is the parent's: in the child, callbacks queued
+/// before, and cookies stay valid. Pending work is the parent's: in the child, callbacks queued
 /// before the fork are not run and objects retired before it are not freed; they are forgotten, and
 /// so are those that were to follow the callback or destructor that forks. Service threads start
 /// again when they are needed. Handles that other threads held are never dropped there, so a domain
@@ -140,11 +141,11 @@ impl Domain {
     }
 
     /// Returns whether the calling thread is inside a section of this domain, through a guard or a
-    /// QSBR reader (an owned guard is no thread's), so that it must not wait for a grace period
-    /// here. The kernel's `rcu_read_lock_held()`.
+    /// QSBR reader (an owned guard belongs to no thread), so that it must not wait for a grace
+    /// period here. The kernel's `rcu_read_lock_held()`.
     ///
-    /// A few loads if it is, through a guard that it made; otherwise it looks at the records of all
-    /// threads. Never blocks. Async-signal-safe.
+    /// Costs a few loads if the thread is inside through its own guard; otherwise this looks at the
+    /// records of all threads. Never blocks. Async-signal-safe.
     ///
     /// ```
     /// let domain = stillpoint::Domain::new();
@@ -174,8 +175,8 @@ impl Domain {
         self.core.read_lock()
     }
 
-    /// Begins a read-side critical section whose guard borrows nothing: it keeps the domain. See
-    /// [`StaticGuard`].
+    /// Begins a read-side critical section whose guard borrows nothing: it keeps the domain alive.
+    /// See [`StaticGuard`].
     ///
     /// Otherwise like [`Domain::read_lock`], and not async-signal-safe.
     #[inline]
@@ -191,13 +192,13 @@ impl Domain {
         section(&self.read_lock())
     }
 
-    /// Sets how many bytes may be unreclaimed before retiring threads are throttled: of objects, by
-    /// the allocator's size classes and with the weights that users give, and of the pages that
-    /// track them. 8 MiB by default. It is a target, not a hard limit: see the crate's "The memory
-    /// budget".
+    /// Sets how many bytes may be unreclaimed before retiring threads are throttled: 8 MiB by
+    /// default. This counts objects, by the allocator's size classes and with the weights that
+    /// users give, and the pages that track them. It is a target, not a hard limit: see the crate's
+    /// "The memory budget".
     ///
-    /// Threads count for themselves and share their numbers in steps, so the budget is exact to the
-    /// number of retiring threads times the step: a quarter of a thread's quota, which is 16 to
+    /// Each thread counts separately and shares its count in steps, so the total may be wrong by
+    /// the number of retiring threads times the step: a quarter of a thread's quota, which is 16 to
     /// 144 KiB, and at most an eighth of the budget for all threads together.
     /// [`Domain::statistics`] adds up what all threads have counted, and has no such step.
     pub fn set_budget(&self, bytes: usize) {
@@ -249,8 +250,8 @@ impl Domain {
     /// finishes no callback and no page of up to 253 retired objects.
     ///
     /// Zero means never, as does any time that is too long to elapse. Then nothing is reported or
-    /// counted as a stall, and a reader that never leaves holds writers past the budget back at
-    /// each page, instead of only until it is reported.
+    /// counted as a stall, and a reader that never leaves throttles writers past the budget at each
+    /// page, instead of only until it is reported.
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.core.set_stall_timeout(timeout);
     }
@@ -259,17 +260,17 @@ impl Domain {
     /// kernel's "rcu detected stalls".
     ///
     /// Without a handler (and a subscriber of `tracing`, with that feature) the report is written
-    /// to stderr, as one line, once a stall, however long that goes on. The line is left out if
-    /// stderr is closed, or a pipe that is full. `STILLPOINT_STALL` in the environment changes
-    /// that: with `off` nothing is written, with `stderr` also where there is a handler.
+    /// to stderr, as one line, once per stall, however long it lasts. The line is left out if
+    /// stderr is closed, or is a full pipe. `STILLPOINT_STALL` in the environment changes that:
+    /// with `off` nothing is written, with `stderr` also where there is a handler.
     ///
     /// A grace period is watched while a thread or a deferred free waits for it. The handler runs
     /// on the thread that detects the stall: a waiter, a retiring thread, or the service thread. It
     /// may use the library's read side, and log; it must not wait for callbacks or deferred frees,
-    /// as if it were a callback, nor take locks that are held around calls of this library. If it
-    /// panics that is counted ([`Statistics::panics`]), and if its destructor does too. A handler
-    /// that owns a handle of the domain keeps it open until it is replaced. A replaced handler is
-    /// dropped by this call, or by the report under way.
+    /// as if it were a callback, nor take locks that are held around calls of this library. A panic
+    /// of the handler or of its destructor is counted ([`Statistics::panics`]). A handler that owns
+    /// a handle of the domain keeps it open until it is replaced. A replaced handler is dropped by
+    /// this call, or by the report under way.
     ///
     /// ```
     /// # use std::{sync::mpsc::channel, time::Duration};
@@ -382,20 +383,20 @@ impl fmt::Debug for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         self.core.let_go(End::LeftToService);
-        // SAFETY: what is left of the handle, which nothing drops a second time, as it is never
+        // SAFETY: the rest of the handle. Nothing drops it a second time, because it is never
         // dropped as a `Domain`.
         unsafe { ptr::drop_in_place(&raw mut self.0.core.inner) };
     }
 }
 
-/// A [`Guard`] without a lifetime: it keeps its domain itself. For structures that hold a guard beside
-/// a handle of the domain, or that give guards out by an interface without lifetimes.
+/// A [`Guard`] without a lifetime: it keeps its domain alive itself. For structures that hold a guard
+/// beside a handle of the domain, or that give guards out by an interface without lifetimes.
 ///
 /// Made by [`Domain::read_lock_static`](crate::Domain::read_lock_static). Like a `Guard` it belongs
-/// to its thread, nests and may be leaked, and it protects the same. Unlike one it is a handle of
-/// the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end): making
-/// and dropping it costs two atomic read-modify-writes each, on a line that all threads share, and
-/// is not async-signal-safe. A guard of the global domain has no lifetime to begin with
+/// to its thread, nests and may be leaked, and it protects the same. Unlike a `Guard`, it is a
+/// handle of the domain, as a cell is ([`Domain`](crate::Domain) says what that means for its end):
+/// making and dropping it costs two atomic read-modify-writes each, on a line that all threads
+/// share, and is not async-signal-safe. A guard of the global domain has no lifetime to begin with
 /// (`Guard<'static>`), nor has one of a domain in a `static`. One that may change threads is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
 ///

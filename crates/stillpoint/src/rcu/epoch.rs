@@ -1,5 +1,5 @@
-//! What the interface of crossbeam-epoch is made of: readers that count their guards themselves,
-//! and frees on demand. For the drop-in package of that name; no part of the stable interface.
+//! What the drop-in package for crossbeam-epoch is built on: readers that count their guards
+//! themselves, and frees on demand. Not part of the stable interface.
 
 use super::{core::Core, domain::Domain, thread};
 use crate::Destructor;
@@ -21,7 +21,7 @@ pub enum Fences {
 }
 
 /// Makes a domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
-/// that call these, and on a service thread, inside `around`. A retire never frees nor waits.
+/// that call these, and on a service thread, inside `around`. A retire neither frees nor waits.
 ///
 /// All such domains share their service threads: one, two while several have work, and one more for
 /// each whose destructors block.
@@ -49,8 +49,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Makes a reader of the calling thread. The domain has its record until [`Reader::depart`],
-    /// and so has to be kept until then.
+    /// Makes a reader of the calling thread. The domain owns its record, so the domain has to be
+    /// kept until [`Reader::depart`].
     pub fn new(domain: &Domain) -> Self {
         let engine = domain.core().inner.parts.atomics();
         let record = engine.register(platform_thread::token(), Flavour::Thread);
@@ -163,8 +163,8 @@ impl Reader {
         self.buffer.get().map(|buffer| buffer.append(object))
     }
 
-    /// Takes all of it in registers: a request would go through memory, which the fast path would
-    /// have to fill.
+    /// Takes its arguments in registers: a request would be passed in memory, which the fast path
+    /// would have to fill.
     ///
     /// # Safety
     ///
@@ -219,8 +219,8 @@ impl Reader {
     }
 }
 
-/// Frees a few of the objects that the calling thread has retired, if they are due; past the budget
-/// more of them, and some of other threads'. Runs destructors.
+/// Frees a few of the objects that the calling thread has retired, if they are due. Past the budget
+/// it frees more of them, and some of other threads'. Runs destructors.
 pub fn free_some(domain: &Domain) -> Left {
     let inner = &domain.core().inner;
     let free = |buffer: &_| inner.parts.heap().free_some(inner.parts.engine(), buffer);

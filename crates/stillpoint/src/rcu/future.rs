@@ -116,14 +116,14 @@ impl Domain {
     ///
     /// The grace period starts now and ends by itself, whether or not the future is polled; no
     /// thread waits. For any executor. Sections of the polling thread hold it up like all others.
-    /// So it never ends if the same task holds a guard across the `.await`, or if another task does
-    /// that the same single-threaded executor would have to run first. That cannot be detected
-    /// beforehand; it is reported as a stall that names the guard's thread.
+    /// So it never ends if the same task holds a guard across the `.await`, or if another task
+    /// does, which the same single-threaded executor would have to run first. That cannot be
+    /// detected beforehand; it is reported as a stall that names the guard's thread.
     ///
-    /// The domain's service thread wakes the task, between its passes; later calls cannot hold that
-    /// up. If the executor runs the task inside its waker, it runs on that thread. It may call
-    /// [`Domain::barrier`] there, but while it waits, the domain's other tasks and callbacks wait
-    /// too.
+    /// The domain's service thread wakes the task, between its passes; callbacks that are queued
+    /// later cannot delay that. If the executor runs the task inside its waker, it runs on that
+    /// thread. It may call [`Domain::barrier`] there, but while it waits, the domain's other tasks
+    /// and callbacks wait too.
     ///
     /// # Deadlocks
     ///
@@ -161,9 +161,9 @@ impl Domain {
     }
 
     /// Returns a future, for tasks, that is ready when every callback that was queued before this
-    /// call has been invoked. Takes a lock for a moment; does not block. Never refused: a wait for
-    /// itself is reported as a stall. Nothing of the domain may block its thread on it, as on
-    /// [`Domain::synchronize_async`].
+    /// call has been invoked. Takes a lock for a moment; does not block. This is never refused: a
+    /// wait for itself is reported as a stall. A callback, deferred destructor or waker of the
+    /// domain must not block its thread on the future; see [`Domain::synchronize_async`].
     ///
     /// # Panics
     ///

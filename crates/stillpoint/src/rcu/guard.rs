@@ -28,15 +28,15 @@ use std::{fmt, marker::PhantomData};
 /// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::tasks_trace::Guard", "stillpoint::QsbrReader"]
 /// ```
 ///
-/// (A map that a thread has pinned is a `stillpoint_map::MapGuard`.)
+/// (With `stillpoint-map`, add `stillpoint_map::MapGuard`, a map that a thread has pinned.)
 ///
 /// A section that is to be held across an `.await` is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
 ///
 /// [`AcrossAwait`]: crate::AcrossAwait
 ///
-/// A guard that is leaked leaves its section open for ever, because references that it lent may be
-/// anywhere: grace periods of its domain end no more (a stall that is counted in
+/// A leaked guard leaves its section open for ever, because references that it lent may be
+/// anywhere: later grace periods of its domain never end (a stall, counted in
 /// [`Statistics::stalls`](crate::Statistics::stalls)), and nothing is freed.
 ///
 /// Costs, together with making it, about a nanosecond where membarrier works and two fences where

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `core` | a domain's engine and heap, with what a policy leaves: how one is made, and its end |
+//! | `core` | a domain's engine and heap, under any policy: how they are made, and how they end |
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
 //! | `domain` | a domain as users see it, and the global ones |
@@ -126,14 +126,14 @@ pub fn synchronize_expedited() {
 }
 
 /// Publishes the process's statistics from now on, for `stillpoint-top` and other programs of the same
-/// user: all domains that there are and will be.
+/// user: those of all present and future domains.
 ///
-/// They are in a memory file of 8 MiB, of which little takes memory. Others find it in
+/// They are in a memory file of 8 MiB, most of which takes no memory. Others find it in
 /// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread
-/// is started and none ticks: what is counted is counted there, too, beside the read side. An event
-/// between the first domain and this call may be missing in it, and so may one of another thread
-/// during this call. `STILLPOINT_STATS=on` in the environment does the same at the first domain.
-/// Calling it again does nothing.
+/// is started, and none copies values periodically: a counter is also written there when it
+/// changes. Readers write nothing. An event between the first domain and this call may be missing
+/// in it, and so may one of another thread during this call. `STILLPOINT_STATS=on` in the
+/// environment does the same at the first domain. Calling it again does nothing.
 ///
 /// Takes locks for a moment; makes some ten system calls, and later one for each domain. Not
 /// async-signal-safe. The process must not close the file's descriptor. The child of a fork gets a new
@@ -143,8 +143,8 @@ pub fn synchronize_expedited() {
 ///
 /// If the system refuses the file, its mapping or its memory: too many open files, a seccomp
 /// filter, no memory, no memory files on this system. The program goes on without, and a later call
-/// tries again, except in the child of a fork that got no page. A filter that kills for
-/// `memfd_create` kills.
+/// tries again, except in the child of a fork that got no page. A filter that kills the process for
+/// `memfd_create` does so here.
 ///
 /// ```
 /// if let Err(error) = stillpoint::publish_statistics() {

@@ -56,15 +56,15 @@ impl<P: Policy> Synchronize for Core<P> {
     }
 }
 
-/// A thread that is inside a read-side critical section at all times, but for the moments at which
-/// it says otherwise: QSBR, the fastest read side there is, because it is nothing.
+/// A thread that is inside a read-side critical section at all times, except when it says
+/// otherwise: QSBR, the fastest read side, because reading costs nothing.
 ///
 /// Made by [`Domain::qsbr_reader`](crate::Domain::qsbr_reader). While it is online every reference
 /// that was found through it stays valid; [`quiescent_state`](Self::quiescent_state) and
 /// [`offline`](Self::offline) take it by `&mut`, so that none survives them. A wait for a grace
-/// period waits for the next of these calls: **a reader that neither comes by one nor goes offline
-/// (around a blocking call, say) holds up every grace period of its domain**, and with it the
-/// domain's memory. It is then named in the stall report.
+/// period waits for the next of these calls: **a reader that makes none of them (before a blocking
+/// call, say) holds up every grace period of its domain**, and with it the domain's memory. It is
+/// then named in the stall report.
 ///
 /// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it
 /// at the same time. In a domain [with fences](crate::Domain::with_fences) no grace period makes a
@@ -130,7 +130,8 @@ impl<'d> QsbrReader<'d> {
         self.record.unlock();
     }
 
-    /// Says that this thread uses nothing that it has found. `urcu_qsbr_quiescent_state()`.
+    /// Declares that this thread no longer uses anything that it has found.
+    /// `urcu_qsbr_quiescent_state()`.
     ///
     /// Two loads and a comparison if no grace period has started since the last time, which is what
     /// it nearly always costs; else a store and a fence, and a wake-up if a waiter sleeps for it.

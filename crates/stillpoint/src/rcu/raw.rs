@@ -96,8 +96,8 @@ impl Record {
         Ok(())
     }
 
-    /// The slow path of an outermost unlock, after its last store, where the flags are not 0: a
-    /// waiter, or deferred work.
+    /// Completes an outermost unlock, after its last store, if the flags are not 0: wakes a waiter,
+    /// or gives the record of an exited thread back.
     ///
     /// # Safety
     ///
@@ -131,7 +131,7 @@ impl Record {
 }
 
 /// Registers `exit` to run when the calling thread exits, before its records are released. Returns
-/// false if that failed: at the thread's very end, or without memory.
+/// false if that failed: at the thread's very end, or if out of memory.
 ///
 /// # Safety
 ///
@@ -188,7 +188,7 @@ fn lock_through(
 }
 
 /// Binds the calling thread to `domain`, so that its sections there are async-signal-safe from now
-/// on. Returns false if that failed: at the thread's very end, or without memory.
+/// on. Returns false if that failed: at the thread's very end, or if out of memory.
 pub fn register(domain: &Domain) -> bool {
     thread::record(domain.core()).is_some()
 }
@@ -352,8 +352,8 @@ pub fn kvfree_barrier_nested(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// # Errors
 ///
-/// If there is no memory to track it, and no waiting for a grace period here or, by `on_no_page`,
-/// at all. The block is then the caller's.
+/// If there is no memory to track it, and a wait for a grace period is impossible here or excluded
+/// by `on_no_page`. The block is then the caller's.
 ///
 /// # Safety
 ///
@@ -441,7 +441,7 @@ impl Record {
         self.0.set_name(name);
     }
 
-    /// Ends the section of an owned guard, on whatever thread.
+    /// Ends the section of an owned guard, on any thread.
     ///
     /// # Errors
     ///

@@ -33,12 +33,12 @@ impl Domain {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one
     /// argument.
     ///
-    /// A few nanoseconds. Once a page of some 250 objects it also seals that, frees older pages,
-    /// and may end a grace period. If readers hold up twice the thread's share of the budget, or
-    /// all of the budget, it waits, outside sections: 10 ms at most for each 64 KiB, or part of it,
-    /// that a page and its objects weigh, and never more than a second. The end of a section waits
-    /// for what was retired in it, in proportion: 40 us for a small object, 160 for one that counts
-    /// for 1 KiB.
+    /// Costs a few nanoseconds. Once per page of some 250 objects it also seals the page, frees
+    /// older ones, and may end a grace period. If readers hold up twice the thread's share of the
+    /// budget, or all of the budget, it waits, outside sections: 10 ms at most for each 64 KiB, or
+    /// part of it, that a page and its objects weigh, and never more than a second. The end of a
+    /// section waits for what was retired in it, in proportion: 40 us for a small object, 160 for
+    /// one that counts for 1 KiB.
     ///
     /// An object counts for its block. One with a destructor may own more, and counts for 1 KiB at
     /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and those
@@ -101,7 +101,7 @@ impl Domain {
     /// They count as the block does: for the budget, for waits, and in
     /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). Other retires do not know
     /// what an object owns, and count one with a destructor for 1 KiB at least; this one counts the
-    /// block and `heap_bytes`, also if they are less. [`Weigh`](crate::Weigh) computes the bytes for
+    /// block and `heap_bytes`, even if that is less. [`Weigh`](crate::Weigh) computes the bytes for
     /// types of `std`. An estimate is enough; an object counts for 512 GiB at most.
     ///
     /// An object of any weight waits only for what was unreclaimed before it: 10 ms for each 64 KiB,
@@ -133,7 +133,7 @@ impl Domain {
     /// middle of any later retire, and at the end of any section in which one was made: one that
     /// only frees memory, such as that of `Vec<u8>` or `String`.
     ///
-    /// To free an object on the thread that allocated it is cheaper than on the service thread. A
+    /// Freeing an object on the thread that allocated it is cheaper than on the service thread. A
     /// destructor that takes a lock may deadlock with a thread that calls `retire`, or drops a
     /// guard, while holding it.
     ///
@@ -296,9 +296,9 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// Returns the bytes that a value owns, by `weigh`. That is user code: 0 if it panics, and
-    /// inside another such call, because a weigher that replaces a cell's value would call itself for
-    /// ever.
+    /// Returns the bytes that a value owns, by `weigh`, which is user code. Returns 0 if it panics,
+    /// and inside another such call, because a weigher that replaces a cell's value would call itself
+    /// for ever.
     pub(crate) fn weigh(&self, weigh: impl FnOnce() -> usize) -> usize {
         if user_code::is_weighing() {
             return 0;
@@ -311,8 +311,8 @@ impl<P: Policy> Core<P> {
 }
 
 /// Frees all pending objects of `domain` together if `whole`: after one more grace period, by the
-/// service thread, as `kvfree_rcu()` did before it polled a grace period a page. There is no budget
-/// then. For the lab, which compares the two.
+/// service thread, as `kvfree_rcu()` did before it polled one grace period per page. There is no
+/// budget then. For the lab, which compares the two.
 pub fn free_whole_batches(domain: &Domain, whole: bool) {
     domain.core().inner.parts.heap().set_whole_batches(whole);
 }
@@ -528,8 +528,8 @@ mod tests {
         held_up(|domain| {
             retire_some(domain, SLOTS);
             assert_eq!(waits(domain), (1, FOR_A_PAGE), "outside sections");
-            // In percent of a page's, of which none was paid for twice; less where the machine
-            // leaves the thread idle for so long that it is parked.
+            // In percent of the wait for one page. No page is paid for twice; less is paid if the
+            // machine leaves the thread idle for so long that it is parked.
             let paid_for = |section: &dyn Fn()| {
                 let before = waits(domain).1;
                 section();

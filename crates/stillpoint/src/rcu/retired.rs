@@ -7,19 +7,19 @@ use super::{
 use crate::{gp::Cookie, kvfree::RetireRequest};
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
 
-/// How to clone a value that is not in a box.
+/// Function that clones a value, which is not in a box, into one.
 pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
 
-/// How much a value owns beside its own size, in bytes: user code.
+/// Function that returns how many bytes a value owns beside its own size: user code.
 pub(super) type Weigher<T> = fn(&T) -> usize;
 
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers that found it before may
 /// still be using it.
 ///
-/// Drop it, and it is freed after a grace period; if the cell is weighed, it is weighed then. Or get the
-/// box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
-/// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs
-/// to the value.
+/// Drop it, and it is freed after a grace period; a value of a weighed cell is weighed when you drop it.
+/// Or get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
+/// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs to
+/// the value.
 ///
 /// ```
 /// let cell = stillpoint::Rcu::new(String::from("old"));

@@ -121,14 +121,14 @@ impl Bindings {
     }
 
     /// Takes out all bindings that `goes` selects, and only then gives them back, because user code
-    /// that runs at that may bind the thread again.
+    /// that then runs may bind the thread again.
     fn remove(&self, goes: impl Fn(&Binding) -> bool) {
         let mut gone: *const Binding = ptr::null();
         let mut link = &self.0;
         // SAFETY: as in `iter`.
         while let Some(binding) = unsafe { link.get().as_ref() } {
             if goes(binding) {
-                // The pointer of the box, not one made of the reference, which may only read.
+                // The pointer of the box, not one made from the reference, which may only read.
                 gone = link.replace(binding.next.replace(gone));
             } else {
                 link = &binding.next;
@@ -164,7 +164,7 @@ enum Life {
     Unbound,
     /// [`end`] will be called.
     Bound,
-    /// It has been, or is being.
+    /// [`end`] has been called, perhaps just now.
     Over,
 }
 
@@ -293,7 +293,7 @@ pub(crate) unsafe fn retire<P: Policy>(domain: &Core<P>, object: RetireRequest) 
     debug_assert!(retired.is_ok(), "a callback never gives it back");
 }
 
-/// Like [`retire`], but `on_no_page` says what happens without memory for a page.
+/// Like [`retire`], but `on_no_page` says what to do if there is no memory for a page.
 ///
 /// # Safety
 ///
@@ -334,7 +334,7 @@ pub(super) unsafe fn retire_global(object: RetireRequest) {
     }
 }
 
-/// Does what the fast path has left of a retire. `pushed` is the result of its append; `None` if the
+/// Completes a retire after the fast path. `pushed` is the result of its append; `None` if the
 /// thread has no buffer yet, or no more.
 ///
 /// # Safety
@@ -403,7 +403,7 @@ pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
 }
 
 /// Runs `work` with the calling thread's record and buffer in `domain`. Binds the thread and makes the buffer
-/// on first use. Returns `None` at the thread's very end, and without memory for the buffer.
+/// on first use. Returns `None` at the thread's very end, and if there is no memory for the buffer.
 pub(super) fn with<P: Policy, R>(
     domain: &Core<P>,
     work: impl FnOnce(Retirer<'_>) -> R,
@@ -418,8 +418,8 @@ pub(super) fn with<P: Policy, R>(
     }))
 }
 
-/// Returns a record for an owned guard, quiescent and the calling thread's, and the right to give
-/// it to one. `None` at the thread's very end.
+/// Returns a quiescent record of the calling thread, to be given to an owned guard. `None` at the
+/// thread's very end.
 #[inline]
 pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
@@ -432,8 +432,8 @@ pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record>
     ))
 }
 
-/// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for
-/// the calling thread's next one, if the thread is bound to the domain, else gives it back to that.
+/// Takes back the quiescent record of an owned guard that has ended. Keeps it for the calling
+/// thread's next guard if the thread is bound to the domain; otherwise gives it back to the domain.
 #[inline]
 pub(crate) fn cache_record(record: &Record) {
     let last = LAST.get();
@@ -468,8 +468,8 @@ fn keep_spare_elsewhere(record: &Record) {
 #[inline(always)]
 fn binding<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     let last = LAST.get();
-    // SAFETY: null or a binding of this thread; who frees one clears `LAST` before, when no handler
-    // can find it any more.
+    // SAFETY: null or a binding of this thread. `remove` clears `LAST` before it frees a binding,
+    // when no handler can find that any more.
     let is_it = unsafe { last.as_ref() }.is_some_and(|last| last.id == domain.id());
     if is_it {
         Some(last)

@@ -19,11 +19,11 @@ impl Domain {
     /// Waits until every section that had begun before this call has ended. The kernel's
     /// `synchronize_rcu()`.
     ///
-    /// Everything that the caller unlinked before cannot be reached by any reader afterwards. Idle,
-    /// it costs one membarrier (a fraction of a microsecond to some tens), and a fence where no
-    /// other thread is registered as a reader here; else it lasts as long as the longest of those
-    /// sections. The caller does the work by itself and depends on no other thread but the readers.
-    /// Not async-signal-safe.
+    /// Everything that the caller unlinked before cannot be reached by any reader afterwards. If no
+    /// reader is in the way, it costs one membarrier (a fraction of a microsecond to some tens), or
+    /// a fence if no other thread is registered as a reader here; otherwise it lasts as long as the
+    /// longest of those sections. The caller does the work by itself and waits for no other threads
+    /// than readers. Not async-signal-safe.
     ///
     /// # Panics
     ///
@@ -67,8 +67,8 @@ impl Domain {
     /// Starts a grace period and names it. The kernel's `start_poll_synchronize_rcu()`.
     ///
     /// The grace period ends without a further call, as soon as its readers have left: the service
-    /// thread ends it, unless another call (a [`Domain::poll`], a waiter, a deferred free) has. A
-    /// few atomic operations; where the service thread sleeps, also a wake-up, of some
+    /// thread ends it, unless another call (a [`Domain::poll`], a waiter, a deferred free) has.
+    /// Costs a few atomic operations and, if the service thread sleeps, a wake-up of some
     /// microseconds. Does not block; not async-signal-safe.
     #[must_use]
     pub fn start_poll(&self) -> Cookie {
@@ -77,8 +77,9 @@ impl Domain {
 
     /// Returns true if the grace period has ended. The kernel's `poll_state_synchronize_rcu()`.
     ///
-    /// A load if it is known to have; else one attempt to end it, which costs a membarrier at first
-    /// and a scan of the readers after that. Never waits. Inside a section, that section counts.
+    /// Costs a load if that is known; otherwise one attempt to end it, which costs a membarrier at
+    /// first and a scan of the readers after that. Never waits. A section of the calling thread
+    /// counts like any other.
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
         self.core().poll(cookie)
@@ -180,15 +181,16 @@ impl Domain {
     }
 
     /// Waits like [`Domain::kvfree_barrier`], and also until what these objects' destructors have
-    /// retired on their own threads has been freed, what that has retired, and so on: before code
-    /// is unloaded, or a test counts what is left. No function of the kernel's does that.
+    /// retired on their own threads has been freed, what that has retired, and so on. For use
+    /// before code is unloaded, or before a test counts what is left. The kernel has no such
+    /// function.
     ///
     /// It repeats the barrier until no destructor of the domain has retired anything during one. So
     /// it takes as many grace periods as the chain is long, and does not return while other threads
     /// go on retiring objects whose destructors retire. As in `kvfree_barrier`, callbacks do not
-    /// count: what one of them retires may still be unreclaimed. So may what the destructor of an
-    /// object retires for which there was no memory for a page, because a callback runs it. Not
-    /// async-signal-safe.
+    /// count: what one of them retires may still be unreclaimed. The same holds for an object for
+    /// which there was no memory for a page: a callback runs its destructor, and what that retires
+    /// may still be unreclaimed. Not async-signal-safe.
     ///
     /// # Panics
     ///
@@ -268,7 +270,7 @@ impl<P: Policy> Core<P> {
         self.wait_from_now(haste)
     }
 
-    /// Waits for a grace period that starts now. A function apart, so that the short paths of
+    /// Waits for a grace period that starts now. A separate function, so that the short paths of
     /// [`Core::try_synchronize`] save no registers.
     #[inline(never)]
     fn wait_from_now(&self, haste: Haste) -> Result<(), WouldDeadlock> {
@@ -304,7 +306,7 @@ impl<P: Policy> Core<P> {
         self.has_ended(cookie) || self.ends_now(cookie)
     }
 
-    /// Makes an attempt to end the grace period. A function apart, so that the short path of
+    /// Makes an attempt to end the grace period. A separate function, so that the short path of
     /// [`Core::poll`] saves no registers.
     #[inline(never)]
     fn ends_now(&self, cookie: Cookie) -> bool {
@@ -327,8 +329,8 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// Returns `cookie`, or an older one if this domain has never given it: a wait for a stray one would
-    /// never end.
+    /// Returns `cookie`, or an older one if this domain has never returned it: a wait for such a cookie
+    /// would never end.
     pub(super) fn known(&self, cookie: Cookie) -> Cookie {
         let engine = self.inner.parts.atomics();
         if engine.has_ended(cookie) {

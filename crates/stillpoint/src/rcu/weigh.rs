@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Tells how much memory a value owns beside its own size, roughly: for cells that are
+/// Computes roughly how much memory a value owns beside its own size: for cells that are
 /// [`weighed`](crate::Rcu::weighed), and for [`Domain::retire_weighed`](crate::Domain).
 ///
 /// It takes constant time for the types of `std`, because it is called each time a value is
@@ -27,10 +27,10 @@ use std::{
 /// |---|---|
 /// | `Vec`, `VecDeque`, `BinaryHeap`, `String`, `OsString`, `PathBuf` | its capacity |
 /// | `HashMap`, `HashSet` | its table, by its capacity |
-/// | `BTreeMap`, `BTreeSet`, `LinkedList` | nodes for that number of entries, as they are on average |
-/// | `Box<T>` | the `T`, and what that owns; of a slice the elements alone |
+/// | `BTreeMap`, `BTreeSet`, `LinkedList` | an estimate of its nodes, by the number of entries |
+/// | `Box<T>` | the `T`, and what that owns; for a slice, only the elements |
 /// | `Arc<T>` | the same and two counts, for each `Arc` of it |
-/// | `Option`, `Result`, `Cow`, tuples, arrays | what is owned by what is in them |
+/// | `Option`, `Result`, `Cow`, tuples, arrays | the sum of what their parts own |
 /// | numbers, `&T`, times, addresses | 0 |
 ///
 /// ```
@@ -61,7 +61,7 @@ use std::{
 pub trait Weigh {
     /// Returns the bytes that the value owns beside `size_of_val(self)`, roughly.
     ///
-    /// Nothing but budgets and figures depends on it. It should be quick, and not block.
+    /// Only budgets and statistics depend on it. It should be quick, and not block.
     fn heap_bytes(&self) -> usize;
 }
 
@@ -144,8 +144,8 @@ impl Weigh for CString {
     }
 }
 
-/// Returns a table of `capacity` entries: seven eighths of a power of two of buckets, each with a
-/// byte of control.
+/// Returns the size in bytes of a hash table for `capacity` entries: they take seven eighths of its
+/// buckets, a power of two, and each bucket has a control byte.
 fn table_of<Entry>(capacity: usize) -> usize {
     if capacity == 0 {
         return 0;
@@ -167,8 +167,9 @@ impl<T, S> Weigh for HashSet<T, S> {
     }
 }
 
-/// Nodes have space for eleven entries, of which some eight are used, and one in eight has a
-/// pointer to each of twelve below it.
+/// Returns the approximate size in bytes of a B-tree with `entries` entries. A node has space for
+/// eleven entries, of which some eight are used; one node in eight also has pointers to twelve
+/// nodes below it.
 fn tree_of<Entry>(entries: usize) -> usize {
     let node = 11 * size_of::<Entry>() + 16 + 12;
     entries.div_ceil(8).saturating_mul(node)

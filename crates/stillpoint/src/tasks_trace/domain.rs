@@ -20,7 +20,7 @@ use std::{
 /// that begins through a `&Domain` is of this domain too, but has the crate's
 /// [`Guard`](crate::Guard).
 ///
-/// A handle: cloning it names the same domain.
+/// This is a handle: a clone of it is a handle of the same domain.
 ///
 /// # Forking
 ///
@@ -74,8 +74,8 @@ impl TraceDomain {
         unsafe { &*ptr::from_ref(domain).cast() }
     }
 
-    /// Begins a section of the calling thread that may sleep and block. As [`Domain::read_lock`],
-    /// but for the guard's type.
+    /// Begins a section of the calling thread that may sleep and block. Like [`Domain::read_lock`],
+    /// except for the guard's type.
     ///
     /// ```
     /// let sessions = stillpoint::tasks_trace::TraceDomain::new();
@@ -88,8 +88,8 @@ impl TraceDomain {
         Guard::of(self.0.read_lock())
     }
 
-    /// Runs `section` inside a section of the calling thread, which may sleep and block. As
-    /// [`Domain::read`], but for the guard's type.
+    /// Runs `section` inside a section of the calling thread, which may sleep and block. Like
+    /// [`Domain::read`], except for the guard's type.
     ///
     /// ```
     /// use stillpoint::{Rcu, tasks_trace::TraceDomain};
@@ -106,11 +106,10 @@ impl TraceDomain {
     /// long-lived object.
     ///
     /// The guard is `Send` and `Sync`, may be dropped on any thread, and may be held across an
-    /// `.await`. It lasts until it is dropped, also by the cancellation or the panic of its task.
-    /// Making and dropping it costs some 10 nanoseconds. Waits for no reader and no grace period.
-    /// At most one call in 16 takes a lock, under which 3 KiB are allocated for each 31 guards more
-    /// than there have ever been at a time. Not async-signal-safe. Works in thread-local
-    /// destructors.
+    /// `.await`. It lasts until it is dropped, also if its task is cancelled or panics. Making and
+    /// dropping it costs some 10 nanoseconds. Waits for no reader and no grace period. At most one
+    /// call in 16 takes a lock. Under it, 3 KiB are allocated for each 31 guards beyond the largest
+    /// number so far. Not async-signal-safe. Works in thread-local destructors.
     ///
     /// ```
     /// let domain = stillpoint::tasks_trace::TraceDomain::new();

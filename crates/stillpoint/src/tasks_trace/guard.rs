@@ -18,7 +18,7 @@ use std::{
 /// Made by [`TraceDomain::read_lock_owned`](super::TraceDomain::read_lock_owned), or
 /// [`read_lock_owned`](super::read_lock_owned) for the global domain. `Send` and `Sync`: it may be
 /// moved into tasks and threads, held across an `.await`, and shared by reference with threads that
-/// read through it at the same time. A clone would be another section: make one.
+/// read through it at the same time. It has no `Clone`: begin another section instead.
 ///
 /// A guard that is leaked leaves its section open for ever, because references that it lent may be
 /// anywhere.

@@ -12,7 +12,7 @@
 //!   task, a request, an object.
 //! * [`synchronize`], [`synchronize_async`], [`call`], [`barrier`] wait for them, until the last
 //!   one that had begun before has left, and some microseconds more. Waiters sleep, and the reader
-//!   that they wait for wakes them; there are no intervals of polling.
+//!   that they wait for wakes them; nothing polls at intervals.
 //! * A separate [`TraceDomain`] (what the kernel's SRCU is used for) has its own readers and its
 //!   own grace periods. It has all that a [`Domain`](crate::Domain) has; cells are made in it by
 //!   [`Rcu::new_in`](crate::Rcu::new_in).
@@ -37,7 +37,7 @@
 //! # What can go wrong
 //!
 //! * **A wait for one's own guard.** Waiting for a grace period while the thread holds a [`Guard`]
-//!   of the same domain panics. With an [`OwnedGuard`] it cannot be seen: a task that waits
+//!   of the same domain panics. With an [`OwnedGuard`] this cannot be detected: a task that waits
 //!   (`.await`s) for a grace period while it holds one waits for ever, and so do two tasks that
 //!   each wait for what the other one's guard holds up, and an executor whose only thread waits in
 //!   [`synchronize`] for a guard that one of its tasks would have to drop: use
@@ -66,7 +66,7 @@
 //! | never block, microseconds | [`stillpoint::read_lock`](crate::read_lock) |
 //! | sleep, wait for locks, files or sockets, on one thread | [`tasks_trace::read_lock`](read_lock) |
 //! | are async tasks, or hand their section on to other threads | [`tasks_trace::read_lock_owned`](read_lock_owned) |
-//! | are long, and not to be mixed with other long ones | a separate [`TraceDomain`] |
+//! | are long, and should not delay other long ones | a separate [`TraceDomain`] |
 //! | must not be interrupted by membarriers | [`TraceDomain::with_fences`], the kernel's `TASKS_TRACE_RCU_READ_MB` |
 
 mod domain;
@@ -136,7 +136,7 @@ pub fn read_lock_owned() -> OwnedGuard<'static> {
 /// # Panics
 ///
 /// If the calling thread holds a [`Guard`] of this domain. An [`OwnedGuard`] that it would have to
-/// drop cannot be seen: it then waits for ever, and the stall is reported.
+/// drop cannot be detected: then the thread waits for ever, and the stall is reported.
 #[track_caller]
 pub fn synchronize() {
     global().synchronize();
@@ -160,7 +160,7 @@ pub fn call(callback: impl FnOnce() + Send + 'static) {
 ///
 /// # Panics
 ///
-/// If it would wait for itself, as far as that can be seen.
+/// If it would wait for itself, as far as that can be detected.
 #[track_caller]
 pub fn barrier() {
     global().barrier();

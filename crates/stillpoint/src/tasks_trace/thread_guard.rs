@@ -11,8 +11,8 @@ use std::{
 /// Made by [`read_lock`](super::read_lock) or
 /// [`TraceDomain::read_lock`](super::TraceDomain::read_lock); the kernel's `rcu_read_lock_trace()`
 /// and `rcu_read_unlock_trace()`. It costs what a [`stillpoint::Guard`](crate::Guard) does, nests,
-/// is async-signal-safe and may be leaked as that, and belongs to its thread: it is neither `Send`
-/// nor `Sync`. For a section that is held across an `.await`, take an
+/// is async-signal-safe and may be leaked like that, and belongs to its thread: it is neither
+/// `Send` nor `Sync`. For a section that is held across an `.await`, take an
 /// [`OwnedGuard`](super::OwnedGuard).
 ///
 /// It has its own type because it protects nothing in the crate's global domain: a function that
@@ -37,7 +37,8 @@ use std::{
 pub struct Guard<'d>(rcu::Guard<'d>);
 
 impl<'d> Guard<'d> {
-    /// Not public, and no `From`: which domain a section is of is known where it begins.
+    /// Wraps `section`. Not public, and no `From`: only the code that begins a section knows its
+    /// domain.
     #[inline(always)]
     pub(super) fn of(section: rcu::Guard<'d>) -> Self {
         Self(section)

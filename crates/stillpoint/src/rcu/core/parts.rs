@@ -51,7 +51,8 @@ impl<P: Policy> Parts<P> {
         &self.heap
     }
 
-    /// Returns whether there has been any use but by [`Parts::atomics`] and [`Parts::settings`].
+    /// Returns whether there has been any use other than through [`Parts::atomics`] and
+    /// [`Parts::settings`].
     pub(in crate::rcu) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
