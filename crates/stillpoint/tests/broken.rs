@@ -1,9 +1,9 @@
-//! The machinery with a part left out is caught; whole, it passes the same check.
+//! A check catches the machinery with a part left out; the complete machinery passes it.
 //!
-//! The elements are type-stable: cells of an array that are alive or dead, so that to find a dead
-//! one is a finding and no undefined behaviour. A reader finds the current element and watches it
-//! for a moment; an updater makes another one current, waits for a grace period, and kills the old
-//! one.
+//! The elements are type-stable: cells of an array that are alive or dead, so finding a dead one is
+//! a fault that the test sees, not undefined behaviour. A reader finds the current element and
+//! watches it for a moment; an updater makes another one current, waits for a grace period, and
+//! kills the old one.
 //!
 //! Detects no waiting and a missing W3 on real hardware.
 #![cfg(not(miri))]
@@ -46,7 +46,7 @@ const CAUGHT: Duration = Duration::from_secs(120);
 /// How often a reader looks at the element that it has found.
 const LOOKS: usize = 64;
 
-/// On a cache line of its own, and that of its neighbour, which processors fetch along with it.
+/// Aligned to two cache lines, because processors fetch the neighbouring line as well.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart<T>(T);

@@ -58,7 +58,7 @@ fn callbacks_are_kept_and_are_due_with_no_delay() {
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     domain.set_callback_delay(Duration::ZERO);
     eventually(|| calls.load(Ordering::Relaxed) == 3 * CALLS);
-    // Of what there was with the other delay nothing is left.
+    // Nothing is left of the other delay.
     domain.set_callback_delay(LONG);
     queue(&domain, &calls);
     pass(&domain);
@@ -101,7 +101,7 @@ fn barriers_cut_the_delay_short_for_what_they_wait_for() {
     queue(&domain, &calls);
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
-    // And not for what comes behind it.
+    // And not for callbacks that are queued later.
     queue(&domain, &calls);
     pass(&domain);
     assert_eq!(calls.load(Ordering::Relaxed), 8);
@@ -159,7 +159,7 @@ fn a_callback_may_set_the_delay() {
 
 const VARIABLE: &str = "STILLPOINT_CALLBACK_DELAY_MS";
 
-/// In a process of its own: what the variable there says.
+/// In a separate process, for the environment variable.
 #[cfg(not(miri))]
 #[test]
 fn the_environment_sets_the_delay_of_all_domains() {

@@ -136,7 +136,7 @@ fn a_callback_waits_for_the_readers_of_before_its_call() {
     eventually(|| domain.statistics().heavy_barriers > tries);
     assert_eq!(count.get(), 0);
     reader.leave();
-    // With no further call: the reader's leaving wakes the service thread.
+    // Without a further call: the reader wakes the service thread when it leaves.
     eventually(|| count.get() == 1);
 }
 

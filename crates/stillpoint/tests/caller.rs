@@ -17,7 +17,8 @@ fn place(location: &Location<'_>) -> Place {
     (location.file().to_owned(), location.line())
 }
 
-/// What the panic of `misuse` says where it is, and where it is: on the line of the call of this.
+/// Returns the place that the panic of `misuse` names, and the place where it must be: the line of
+/// the call of this function.
 #[track_caller]
 fn told<R>(misuse: impl FnOnce() -> R) -> (Option<Place>, Place) {
     assert!(

@@ -1,4 +1,4 @@
-//! The cell: what it holds, what becomes of what it held.
+//! The cell: what it holds, and what happens to old values.
 
 mod common;
 
@@ -288,7 +288,7 @@ fn no_update_is_lost() {
     });
     assert_eq!(cell.into_inner(), 3 * THREADS * ROUNDS);
     assert_eq!(option.into_inner(), Some(2 * THREADS * ROUNDS));
-    // What `modify` returns is of the attempt that was published, and of no other.
+    // `modify` returns the result of the attempt that was published, and of no other.
     let mut seen = seen.into_inner().expect("no panic");
     seen.sort_unstable();
     seen.dedup();

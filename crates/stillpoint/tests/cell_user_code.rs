@@ -1,5 +1,5 @@
-//! What user code does inside a cell's calls: panics, uses the same cell, blocks, leaks. No value
-//! is lost or freed twice, and other threads go on.
+//! User code inside a cell's calls panics, uses the same cell, blocks and leaks. No value is lost
+//! or freed twice, and other threads go on.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn closures_that_panic_leave_the_cell_as_it_was() {
     );
 }
 
-/// What is caught is caught without `AssertUnwindSafe`: the compiler knows that a cell can be used
+/// The panics are caught without `AssertUnwindSafe`: the compiler knows that a cell can be used
 /// after a panic.
 #[test]
 fn cells_guards_and_domains_may_be_used_after_a_panic() {

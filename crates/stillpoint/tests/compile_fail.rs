@@ -1,4 +1,4 @@
-//! What the types must refuse. Each file under `ui/` is a program that must not compile, with what the compiler says to it.
+//! What the types must refuse. Each file under `ui/` is a program that must not compile, with the compiler's messages.
 //!
 //! The compiler's words change from release to release, so they are compared with one release's alone; elsewhere the doc tests marked
 //! `compile_fail` check the codes. `TRYBUILD=overwrite` writes the words anew, to be looked at.

@@ -1,5 +1,5 @@
-//! A domain's end where its last handle is not the program's own, but kept by something that was
-//! made in it: who drops that does not wait.
+//! A domain's end if the last handle is not the program's own, but kept by an object that was made
+//! in it: the thread that drops the object does not wait.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn nor_does_dropping_it_in_a_thread_local_destructor() {
 
 #[test]
 fn nor_does_dropping_it_in_a_callback_of_the_domain() {
-    // But that of a guard, which the callback would wait for.
+    // Except the guard, for which the callback would wait.
     keeps::nor_in_a_callback_of_its_own(KEEPS.split_last().expect("there are some").1);
 }
 

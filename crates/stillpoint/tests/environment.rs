@@ -1,4 +1,4 @@
-//! What an operator says in the environment: each value in a separate process.
+//! Settings in the environment, each value in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -10,7 +10,7 @@ use stillpoint::Domain;
 const MEMBARRIER: &str = "STILLPOINT_MEMBARRIER";
 const STALL: &str = "STILLPOINT_STALL";
 
-/// Lines of the library's own in what a child said.
+/// Returns the library's lines in a child's output.
 fn lines(ended: &Ended) -> Vec<&str> {
     let lines = ended.stderr.lines();
     lines
@@ -18,14 +18,15 @@ fn lines(ended: &Ended) -> Vec<&str> {
         .collect()
 }
 
-/// Runs the test `name` again, as the child `what`, with the variable's value; what it said.
+/// Runs the test `name` again, as the child `what`, with the variable's value. Returns how it
+/// ended, with its output.
 fn again(name: &str, what: &str, variable: &str, value: &str) -> Ended {
     let ended = in_environments(name, &[(CHILD, what), (variable, value)]);
     ended.well();
     ended
 }
 
-/// That `variable` is told of once, with what it takes.
+/// Checks that a warning names `variable` once, and says what it takes.
 #[track_caller]
 fn assert_told(ended: &Ended, variable: &str, value: &str) {
     let said = lines(ended);

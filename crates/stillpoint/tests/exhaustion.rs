@@ -28,7 +28,7 @@ use stillpoint::{CallbackHead, Domain, EmbedsHead, RcuOption};
 
 struct Allocator;
 
-/// What a page of the library asks for, and nothing else here does.
+/// The layout of a page of the library, which nothing else here has.
 const PAGE: (usize, usize) = (4096, 64);
 
 static REFUSING: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,7 @@ unsafe impl GlobalAlloc for Allocator {
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// While this lives no page can be had, by any thread.
+/// While this exists, no thread can allocate a page.
 struct NoPages;
 
 impl NoPages {
@@ -78,7 +78,7 @@ impl Drop for NoPages {
     }
 }
 
-/// What `work` returns, for which this thread can have no memory at all.
+/// Returns the result of `work`, during which this thread can allocate nothing.
 fn without_memory<R>(work: impl FnOnce() -> R) -> R {
     REFUSING_ALL.set(true);
     let result = work();
@@ -607,7 +607,8 @@ fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
 }
 
 mod on_demand {
-    //! What is freed on demand is freed there as the service thread frees its pages.
+    //! Objects of a domain that frees on demand are freed as the service thread frees its pages
+    //! there.
 
     use super::*;
     use std::sync::mpsc::Sender;
@@ -776,7 +777,7 @@ fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
     eventually(|| tally.all_dropped());
 }
 
-/// A lack of memory is what refuses the thread, so that noting that must need none.
+/// The thread is refused for lack of memory, so noting that must not allocate.
 #[test]
 fn work_that_found_no_memory_for_a_thread_is_done_when_there_is_some() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! What a data structure asks of a domain: a flush that does not wait, frees by a function and a
+//! What a data structure needs from a domain: a flush that does not wait, frees by a function and a
 //! size, and whether the thread is in a section.
 
 mod common;
@@ -135,7 +135,7 @@ fn a_function_is_called_with_its_word_once_and_counts_for_its_size() {
     let domain = Domain::new();
     let guard = domain.read_lock();
     for word in 0..100 {
-        // SAFETY: it may be called with whatever word.
+        // SAFETY: it may be called with any word.
         unsafe { domain.retire_with(std::ptr::without_provenance_mut(word), &ADD) };
     }
     let pending = domain.statistics();

@@ -574,7 +574,7 @@ fn domains_and_threads_may_come_and_go_meanwhile() {
     });
 }
 
-/// Does one of all the things that one can do.
+/// Makes one of all the calls that the library has.
 fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally: &Tally) {
     match random.below(13) {
         0 => domain.synchronize(),

@@ -1,5 +1,5 @@
-//! Forking with owned guards: they belong to no thread, so they are in the child what they were in
-//! the parent.
+//! Forking with owned guards: they belong to no thread, so they are open in the child as they were
+//! in the parent.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

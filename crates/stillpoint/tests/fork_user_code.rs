@@ -25,7 +25,7 @@ use std::{
 use stillpoint::Domain;
 use stillpoint_platform::thread::tid;
 
-/// How many of them this process has.
+/// Returns how many of them this process has.
 fn service_threads() -> usize {
     let threads = fs::read_dir("/proc/self/task")
         .expect("Linux")
@@ -291,7 +291,7 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
     assert_works(&domain);
 }
 
-/// Takes back what [`common::without_new_threads`] does.
+/// Undoes [`common::without_new_threads`].
 fn allow_new_threads() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

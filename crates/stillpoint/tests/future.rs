@@ -314,7 +314,7 @@ fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
             tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
                 .expect("the receiver is there");
             domain.kvfree_barrier();
-            // From here the callbacks of others too have to run here.
+            // From here on, callbacks of others have to run here, too.
             call(&theirs);
             domain.barrier();
             tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
@@ -403,8 +403,7 @@ fn wakers_may_poll_and_drop_other_futures() {
     };
     let reader = Reader::enter(domain);
     domain.call(|| ());
-    // One that is called, one that is dropped with its future, and one that another takes the place
-    // of.
+    // One that is called, one that is dropped with its future, and one that another replaces.
     let mut futures: Vec<_> = (0..3)
         .map(|_| Box::pin(domain.synchronize_async()))
         .collect();

@@ -85,7 +85,7 @@ fn an_idle_synchronize_ends_a_grace_period(domain: &Domain) {
     }
 }
 
-/// Has another thread do `wait`, which starts a grace period; returns once it has.
+/// Runs `wait`, which starts a grace period, on another thread. Returns once it has started one.
 fn start_waiting<R: Send + 'static>(
     domain: &Domain,
     wait: impl FnOnce(&Domain) -> R + Send + 'static,

@@ -123,7 +123,7 @@ impl Drop for AtEnd {
 
 thread_local!(static AT_END: RefCell<AtEnd> = const { RefCell::new(AtEnd(None)) });
 
-/// Has the service thread of `domain` do `work` at its very end.
+/// Makes the service thread of `domain` run `work` at its very end.
 fn at_the_threads_end(domain: &Domain, work: impl FnOnce() + Send + 'static) {
     domain.call(|| AT_END.with_borrow_mut(|end| end.0 = Some(Box::new(work))));
 }
@@ -250,7 +250,7 @@ unsafe impl lab::Policy for Hasty {}
 #[derive(Debug)]
 enum Deaf {}
 
-// SAFETY: what is left lying harms no memory.
+// SAFETY: work that is not done harms no memory.
 unsafe impl lab::GracePeriodPolicy for Deaf {
     const IDLE: u64 = 0;
     const ENDS_UNKICKED: bool = false;

@@ -1,9 +1,9 @@
 //! No circle of imports inside a layer, and none between the layers: see `docs/design/001-layers.md`.
 //! The files of `memcg` in stillpoint-lru import in the order of the table in `memcg.rs`.
 //!
-//! Read are the sources as text, without what only tests have. A file imports another where it
-//! names that by `use` or by a path from `crate` or `super`. That a parent declares its children, or
-//! re-exports what they have, is no import.
+//! The sources are read as text, without items that only tests have. A file imports another where it
+//! names that by `use` or by a path from `crate` or `super`. A parent that declares its children, or
+//! re-exports their items, does not import them.
 #![cfg(not(miri))]
 
 use std::{
@@ -42,7 +42,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The paths of a tree as `use` has it: `a::{b, c::d}`.
+/// Returns the paths of a tree in a `use` item: `a::{b, c::d}`.
 fn paths(tree: &str) -> Vec<String> {
     let Some((before, inside)) = tree.split_once('{') else {
         return vec![tree.split(" as ").next().unwrap_or("").trim().to_owned()];
@@ -65,7 +65,8 @@ fn paths(tree: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a file names: by `use`, and by paths in its code. Not what it re-exports of its children.
+/// Returns what a file names, by `use` and by paths in its code, without what it re-exports from
+/// its children.
 fn named(code: &str) -> Vec<String> {
     let mut named = Vec::new();
     let mut rest = String::new();
@@ -139,7 +140,7 @@ fn imports(sources: &[(Module, String)]) -> BTreeMap<Module, BTreeSet<Module>> {
         .collect()
 }
 
-/// The modules that import themselves, by way of others.
+/// Returns the modules that import themselves, directly or through others.
 fn circular(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
     let reaches_itself = |start: &Module| {
         let (mut seen, mut left) = (BTreeSet::new(), vec![start]);
@@ -162,8 +163,8 @@ fn circular(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
         .collect()
 }
 
-/// What names something of `layer` by its facade, which re-exports what its files have: a circle
-/// would not be seen.
+/// Returns the paths that name an item of `layer` through its facade, which re-exports the items of
+/// its files: these would hide a circle.
 fn by_the_facade(layer: &str, sources: &[(Module, String)]) -> Vec<String> {
     let known: BTreeSet<_> = sources.iter().map(|(module, _)| module.clone()).collect();
     let mut faults = Vec::new();

@@ -10,7 +10,7 @@ use std::{
 };
 use stillpoint::Domain;
 
-/// Number of objects in several pages of the library's.
+/// Number of objects in several pages of the library.
 const SOME: usize = 3_000;
 /// No page has more objects.
 const A_PAGE: usize = 256;
@@ -78,7 +78,8 @@ impl<F: FnMut()> Drop for Heavy<F> {
     }
 }
 
-/// To free a large block takes long: what has become due meanwhile comes before the next one.
+/// Freeing a large block takes long: objects that have become due meanwhile are freed before the
+/// next one.
 #[test]
 fn a_callback_comes_between_two_large_blocks() {
     fn retire_heavy(domain: &Domain, block: impl Send + 'static) {

@@ -14,7 +14,7 @@ use std::{
 };
 use stillpoint::{Domain, Guard, Rcu};
 
-/// What every refusal tells its reader to do, if not what comes first.
+/// The end of every refusal: what else to do.
 const REMEDY: &str = "first, or hand the wait to another thread";
 
 /// Checks that `call` panics, and that the message names it by `what`, and what to do.
@@ -242,13 +242,13 @@ fn a_refusal_names_its_reason_and_the_domain() {
     assert_works(&domain);
 }
 
-/// The message with which `refused` panics on a thread of the library's own, whose output nothing
+/// Returns the message with which `refused` panics on a thread of the library, whose output nothing
 /// captures.
 fn refusal(refused: impl FnOnce()) -> String {
     panic_message(|| quietly(refused))
 }
 
-/// What `refused` panics with when a callback of `domain` calls it.
+/// Returns the message with which `refused` panics in a callback of `domain`.
 fn refused_in_a_callback(
     domain: &Domain,
     refused: impl FnOnce(&Domain) + Send + 'static,

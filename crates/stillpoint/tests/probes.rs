@@ -1,6 +1,6 @@
-//! The probes, as the tools find them that read them: names and numbers of arguments are those of
-//! `scripts/trace/README.md`, and each is a `nop`. This program is what is looked at: it calls all
-//! that has a probe.
+//! The probes, as tracing tools find them: names and numbers of arguments are those of
+//! `scripts/trace/README.md`, and each is a `nop`. The tests look at this program itself, which
+//! calls all functions that have a probe.
 //!
 //! Detects a probe that is missing, has other arguments than the table, or is more than a `nop`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
@@ -21,12 +21,12 @@ const HAS_PROBES: bool = cfg!(feature = "usdt");
 #[derive(Debug)]
 struct Place {
     name: String,
-    /// Where its instruction is.
+    /// The address of its instruction.
     at: u64,
     arguments: usize,
 }
 
-/// The output of a tool; `None` without it, but not where `CI` is set.
+/// Returns the output of a tool. Returns `None` if the tool is missing, unless `CI` is set.
 fn tool(program: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => {

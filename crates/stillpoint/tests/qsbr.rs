@@ -1,4 +1,5 @@
-//! Readers by quiescent states: grace periods wait for them, and for nothing else of theirs.
+//! Readers by quiescent states: grace periods wait for their next quiescent state, and for nothing
+//! else.
 
 mod common;
 

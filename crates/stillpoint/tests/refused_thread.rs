@@ -3,10 +3,10 @@
 //!
 //! Each test is the only one of a process, whose limit on memory keeps threads from starting.
 //!
-//! Detects, one by one: waits, retires and service threads that do not try again; a service thread that
-//! does another domain's work; a refusal that is not said, or said twice; a report without it; a destructor that
-//! runs inside a retire; a kept thread that ends idle; a pool whose second thread is refused once and
-//! never tried again, or not by the end of a domain.
+//! Detects, one by one: waits, retires and service threads that do not try again; a service thread that does
+//! another domain's work; a refusal that is not reported, or twice; a stall report without it; a destructor that
+//! runs inside a retire; a kept thread that ends idle; a pool whose second thread is refused once and never
+//! tried again, or not by the end of a domain.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

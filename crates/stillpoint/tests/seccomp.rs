@@ -105,7 +105,7 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
     stillpoint::synchronize();
 }
 
-/// What the report of the too late filter tells its reader to do.
+/// The advice in the report about a filter that comes too late, followed.
 #[test]
 fn with_fences_by_choice_no_filter_can_come_too_late() {
     if without_membarrier() {

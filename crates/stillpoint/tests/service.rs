@@ -263,7 +263,7 @@ fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
             "nothing is left behind"
         );
     }
-    // What it waits for can be had otherwise; then it is ready.
+    // Its event can come in another way; then it is ready.
     domain.barrier();
     assert!(is_ready(barrier.as_mut()));
 }
@@ -358,8 +358,8 @@ fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
     block_on(other);
 }
 
-/// What is no panic of Rust's cannot be caught, and takes the process with it: at least that is no
-/// hang.
+/// The forced unwinding of `pthread_exit` cannot be caught. It ends the process, which at least
+/// does not hang.
 #[test]
 #[cfg(target_env = "gnu")]
 fn a_callback_that_ends_its_thread_ends_the_process() {

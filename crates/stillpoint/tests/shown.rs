@@ -1,5 +1,4 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its
-//! kind.
+//! The Debug output of each public type contains what distinguishes it from others of its kind.
 
 mod common;
 

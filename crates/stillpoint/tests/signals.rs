@@ -19,7 +19,7 @@ use std::{
 
 use stillpoint::{Domain, Rcu, RcuOption};
 
-/// A value that says of itself whether it lives. Its own kind, because a handler must not fail an
+/// A value that knows whether it is alive. It is not `Tracked`, because a handler must not fail an
 /// assertion.
 struct Payload {
     life: AtomicU64,
@@ -105,11 +105,11 @@ const READERS: usize = 3;
 /// handles one a time slice.
 const BOMBARDMENT: Duration = Duration::from_secs(3);
 
-/// What even then is handled in that time.
+/// Number of signals that are handled in that time even then.
 const FEWEST: u64 = 100;
 
-/// Has threads do `read` again and again, interrupted by `signals` signals in all (fewer, if that
-/// takes long), while this one does `update`.
+/// Makes threads call `read` again and again, interrupted by `signals` signals in all (fewer, if
+/// that takes long), while this one calls `update`.
 fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: impl FnMut(u64)) {
     static OVER: AtomicBool = AtomicBool::new(false);
     OVER.store(false, Ordering::Relaxed);

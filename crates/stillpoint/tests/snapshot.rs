@@ -1,4 +1,4 @@
-//! Snapshots: guard and value in one, kept and sent as the guard may be.
+//! Snapshots: guard and value in one, which may be kept and sent like the guard.
 
 mod common;
 

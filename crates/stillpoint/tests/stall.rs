@@ -1,4 +1,4 @@
-//! Stalls: what hangs explains itself, once, with names, and nothing is freed under it.
+//! Stalls are reported once, with names, and nothing is freed under the readers that cause them.
 #![cfg(not(miri))]
 
 mod common;
@@ -177,7 +177,7 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     std::process::exit(0);
 }
 
-/// What such a section waits for, at its end, is so short that it hardly looks at who is in the
+/// The wait at the end of such a section is so short that it hardly looks for the reader in the
 /// way. The thread never falls idle for long, and has no object with a destructor, so the service
 /// thread need not know of its pages.
 #[test]

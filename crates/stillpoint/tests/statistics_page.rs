@@ -1,6 +1,6 @@
 //! The statistics page, as another process sees it: found in `/proc/self/fd`, and read with `pread`.
 //!
-//! Every test that publishes is in a process of its own.
+//! Every test that publishes runs in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -92,7 +92,7 @@ fn a_domain_that_was_dropped_before_is_not_in_the_page() {
     assert!(shown("global").number_of("budget_bytes") > 0);
 }
 
-/// While the process is stuck: nothing but the stall is written.
+/// While the process is stuck, only the stall is written.
 #[test]
 fn a_stalled_grace_period_shows_its_reader_and_since_when() {
     if !is_apart("a_stalled_grace_period_shows_its_reader_and_since_when") {
@@ -360,7 +360,7 @@ fn texts_lose_what_a_terminal_would_obey() {
     assert_eq!(clean("Grüße, 世界"), "Grüße, 世界");
 }
 
-/// A thing that never stands still.
+/// A domain that changes all the time.
 struct Restless;
 
 impl ReadAt for Restless {

@@ -1,6 +1,6 @@
 //! The statistics page where the system refuses something, and in the child of a fork.
 //!
-//! Every test that publishes is in a process of its own.
+//! Every test that publishes runs in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -33,7 +33,7 @@ fn limit(of: libc::__rlimit_resource_t, soft: libc::rlim_t) {
     assert_eq!(unsafe { libc::setrlimit(of, &raw const limit) }, 0);
 }
 
-/// The number of the page's descriptor.
+/// Returns the number of the page's descriptor.
 fn number_of_page() -> i32 {
     let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
     let of_page = open.filter_map(|entry| {
@@ -70,7 +70,7 @@ fn without_descriptors_the_program_goes_on_and_is_told() {
     assert_eq!(seen().things.len(), 2);
 }
 
-/// To grow a file past the limit would end the process.
+/// Growing a file past the limit would end the process.
 #[test]
 fn a_limit_of_file_sizes_ends_no_process() {
     if !is_apart("a_limit_of_file_sizes_ends_no_process") {

@@ -24,7 +24,7 @@ use tracing::{
 
 type Act = Arc<dyn Fn() + Send + Sync>;
 
-/// What the subscriber does in the warnings and errors of a domain before it panics, and how many
+/// What the subscriber does at the warnings and errors of a domain before it panics, and how many
 /// there have been.
 static ACTS: LazyLock<Mutex<HashMap<u64, (Act, usize)>>> = LazyLock::new(Mutex::default);
 
@@ -155,7 +155,7 @@ fn a_panic_of_a_callback_is_told_to_one_who_panics() {
     goes_on(&domain);
 }
 
-/// At its wall the thread that retires waits, finds the stall, and tells it.
+/// Past the budget, the thread that retires waits, finds the stall, and reports it.
 #[test]
 fn a_retiring_thread_that_finds_the_stall_goes_on_freeing() {
     let domain = told(|_| ());

@@ -98,7 +98,7 @@ fn owned_guards_hold_across_the_wrap() {
     assert_eq!(tally.dropped(), 7);
 }
 
-/// The crate's functions for readers that sleep have a domain of their own.
+/// The functions of `tasks_trace` have a separate domain.
 #[test]
 fn the_global_readers_that_sleep_hold_up_no_others() {
     let guard = tasks_trace::read_lock();
@@ -557,7 +557,7 @@ thread_local! {
     static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Uses owned guards when its thread is nearly gone.
+/// Uses owned guards at the very end of its thread.
 struct Late {
     kept: Option<OwnedGuard<'static>>,
     cell: Arc<Rcu<u32>>,

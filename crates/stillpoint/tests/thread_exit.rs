@@ -20,7 +20,7 @@ fn eternal() -> &'static Domain {
     Box::leak(Box::new(Domain::new()))
 }
 
-/// Does its work when the thread ends.
+/// Runs its function when the thread ends.
 struct AtExit(Box<dyn FnMut()>);
 
 impl Drop for AtExit {

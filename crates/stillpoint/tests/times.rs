@@ -1,4 +1,4 @@
-//! Histograms of what a domain has timed: each kind counts what it is about, and that alone.
+//! Histograms of what a domain has timed: each kind counts its own events, and no others.
 //!
 //! Detects a held-up grace period that is not counted, and a sample that counts for one.
 

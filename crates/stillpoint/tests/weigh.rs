@@ -1,5 +1,4 @@
-//! Weights: what values own beside their own size is counted, whatever user code says of it, and
-//! that costs no value.
+//! Weights: the memory that values own is counted, whatever a weigher does, and no value is lost.
 
 mod common;
 #[path = "common/counting.rs"]
@@ -21,7 +20,7 @@ use std::{
 };
 use stillpoint::{Domain, Rcu, RcuOption, Weigh, global, read_lock};
 
-/// Returns whether what `make` makes says that it owns what it has allocated, by `percent` at most.
+/// Checks that the result of `make` reports the bytes that it has allocated, to within `percent`.
 #[track_caller]
 fn assert_owns<T: Weigh>(percent: usize, make: impl FnOnce() -> T) {
     let (value, owned) = kept_by(make);
@@ -440,7 +439,7 @@ fn objects_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
     }
 }
 
-/// Who says what an object owns has it counted as said.
+/// If the caller says what an object owns, it counts for exactly that.
 #[test]
 fn a_small_weight_counts_as_it_is() {
     let domain = Domain::new();

@@ -11,7 +11,7 @@ thread_local! {
     static LIVE: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is done by the system's allocator.
+// SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.set(LIVE.get().wrapping_add(layout.size()));

@@ -1,7 +1,8 @@
 //! Filters of system calls (seccomp).
 
-/// From now on the kernel refuses this call to all threads of this process with this error; with
-/// `argument`, its number and low half, only the calls that have it.
+/// Makes the kernel refuse this call to all threads of this process, with this error. With
+/// `argument`, the index of an argument and the low half of a value, it refuses only calls with
+/// that value.
 pub fn deny(call: libc::c_long, argument: Option<(u32, u32)>, error: libc::c_int) {
     let load = |offset: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let equal = |value: u32, otherwise: u8| {

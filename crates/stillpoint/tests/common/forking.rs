@@ -1,4 +1,4 @@
-//! Forking in tests. What the forked child finds wrong ends it with a status that the parent sees.
+//! Forking in tests. A forked child that finds a fault ends with a status that the parent sees.
 
 use super::{Tally, eventually, leak, retire};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use stillpoint::{Domain, Rcu, Statistics};
 
-/// How long a forked child may take, in seconds. The kernel then ends it.
+/// Time limit of a forked child in seconds, after which the kernel ends it.
 pub const ALARM: u32 = 60;
 
 /// The child of a fork, as its parent sees it.
@@ -34,7 +34,8 @@ impl Forked {
     }
 }
 
-/// The child of a fork that may end where it needs the lock of a thread that is gone.
+/// The child of a fork that may end with a message, because it needs the lock of a thread that is
+/// gone.
 #[must_use]
 pub struct Muted {
     child: Forked,
@@ -42,7 +43,7 @@ pub struct Muted {
 }
 
 impl Muted {
-    /// As [`Forked::well`], of a child that may also have ended with the message of a lost lock.
+    /// Like [`Forked::well`], for a child that may also have ended with the message of a lost lock.
     /// Returns whether it has ended well.
     #[track_caller]
     pub fn well_or_aborted(mut self) -> bool {
@@ -63,7 +64,7 @@ impl Muted {
     }
 }
 
-/// As [`fork`], of a child whose message is kept instead of shown.
+/// Like [`fork`], for a child whose message is kept instead of shown.
 pub fn fork_muted(work: impl FnOnce()) -> Muted {
     // SAFETY: a text that ends in 0; the descriptor is new.
     let stderr = unsafe {
@@ -144,8 +145,7 @@ impl Bare {
         extern "C" fn start(work: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: left to this thread below.
             let work = unsafe { Box::from_raw(work.cast::<Work>()) };
-            // Not that of the thread that started it.
-            // SAFETY: a text that ends in 0.
+            // Not the name of the thread that started it. SAFETY: a text that ends in 0.
             unsafe { libc::prctl(libc::PR_SET_NAME, c"bare".as_ptr()) };
             let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
             ptr::without_provenance_mut(usize::from(failed))

@@ -1,5 +1,5 @@
-//! A domain's end where its last handle is kept by something that was made in it: who drops that
-//! does not wait.
+//! A domain's end if the last handle is kept by an object that was made in it: the thread that
+//! drops the object does not wait.
 
 use super::{PATIENCE, Tally, Tracked, eventually, returns};
 use std::{
@@ -15,7 +15,7 @@ pub struct Blocked(
 );
 
 impl Blocked {
-    /// Returns when the domain's service thread is in it.
+    /// Queues it, and returns when the domain's service thread is in it.
     pub fn on(domain: &Domain) -> Self {
         let (entered, has_entered) = channel();
         let (end, may_end): (_, Receiver<()>) = channel();
@@ -33,8 +33,8 @@ impl Blocked {
 /// Makes something that keeps the domain.
 pub type Keep = fn(&TraceDomain) -> Box<dyn Send>;
 
-/// A domain with objects and callbacks that wait for its service thread, which is blocked; what
-/// keeps it; the counts.
+/// Makes a domain with objects and callbacks that wait for its service thread, which is blocked.
+/// Returns what keeps the domain, and the counts.
 pub fn kept_by(keep: Keep) -> (Box<dyn Send>, Blocked, Tally) {
     let (domain, tally) = (TraceDomain::new(), Tally::new());
     let blocked = Blocked::on(&domain);

@@ -32,8 +32,7 @@ pub mod keeps;
 pub mod page;
 pub mod tasks;
 
-/// How long a test waits for what must come before it fails. Nothing is asserted about how soon it
-/// comes.
+/// How long a test waits for an event before it fails. No test asserts how soon an event comes.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 120 });
 
 /// Returns `value` in a box that no other thread has ever known.
@@ -80,7 +79,8 @@ pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> 
     }
 }
 
-/// What `work` returns. Panics on the calling thread are not printed meanwhile: they are expected.
+/// Returns the result of `work`. Panics on the calling thread are expected, and not printed
+/// meanwhile.
 pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
@@ -98,13 +98,13 @@ pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     result.unwrap_or_else(|payload| panic::resume_unwind(payload))
 }
 
-/// Panics, as a test means it, and prints nothing: the panic hook is not called. For what the
-/// library calls on threads of its own, whose output the test harness does not capture.
+/// Panics on purpose, and prints nothing: the panic hook is not called. For code that the library
+/// calls on its own threads, whose output the test harness does not capture.
 pub fn expected_panic() -> ! {
     panic::resume_unwind(Box::new("expected"))
 }
 
-/// The message with which `work` panics; fails the test if it does not.
+/// Returns the message with which `work` panics. Fails the test if it does not.
 #[track_caller]
 pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {
     match panic::catch_unwind(AssertUnwindSafe(work)) {
@@ -148,7 +148,7 @@ impl Tally {
         Self::default()
     }
 
-    /// A value that this tally counts.
+    /// Makes a value that this tally counts.
     pub fn value(&self, number: u64) -> Tracked {
         self.0.made.fetch_add(1, Ordering::Relaxed);
         Tracked {
@@ -183,7 +183,7 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// The number; fails if the value has been dropped.
+    /// Returns the number. Fails the test if the value has been dropped.
     #[track_caller]
     pub fn get(&self) -> u64 {
         assert_eq!(
@@ -206,8 +206,8 @@ impl Drop for Tracked {
     }
 }
 
-/// Says that it is over when it is dropped, also by a test that fails: for threads that would else
-/// go on for ever.
+/// Tells threads to stop when it is dropped, also by a test that fails. Otherwise they would go on
+/// for ever.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);
 
@@ -225,12 +225,12 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Its section has begun when this returns.
+    /// Starts the reader. Its section has begun when this returns.
     pub fn enter(domain: &Domain) -> Self {
         Self::enter_then(domain, || ())
     }
 
-    /// The same; `last` is the last thing that the reader does in its section.
+    /// Like [`Reader::enter`]; the reader calls `last` at the end of its section.
     pub fn enter_then(domain: &Domain, last: impl FnOnce() + Send + 'static) -> Self {
         let domain = domain.clone();
         let (entered, has_entered) = channel();
@@ -257,7 +257,7 @@ impl Reader {
         self.leave = None;
     }
 
-    /// Returns when the thread has ended.
+    /// Tells the reader to leave, and waits until its thread has ended.
     pub fn leave(mut self) {
         self.tell_to_leave();
         self.thread
@@ -268,7 +268,7 @@ impl Reader {
     }
 }
 
-/// The number of a domain.
+/// Returns the number of a domain.
 pub fn number(domain: &impl std::fmt::Debug) -> u64 {
     let text = format!("{domain:?}");
     let number = text
@@ -279,7 +279,7 @@ pub fn number(domain: &impl std::fmt::Debug) -> u64 {
     number.parse().expect("a number")
 }
 
-/// How many service threads the domain of that number has: one or none.
+/// Returns how many service threads the domain with that number has: one or none.
 #[cfg(target_os = "linux")]
 pub fn service_threads(domain: u64) -> usize {
     let name = format!("stillpoint/{domain}");
@@ -309,7 +309,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Fails the test, with what the child said, unless it went well.
+    /// Fails the test, with the child's output, unless the child succeeded.
     #[track_caller]
     pub fn well(&self) {
         assert!(
@@ -342,19 +342,20 @@ impl Ended {
     }
 }
 
-/// Runs the test called `name` of this test program in a process of its own, where [`is_child`].
+/// Runs the test called `name` of this test program in a separate process, where [`is_child`]
+/// returns true.
 #[track_caller]
 pub fn child(name: &str) -> Ended {
     in_environment(name, CHILD, "1")
 }
 
-/// The same where `variable` is in the environment instead of that.
+/// Runs it with `variable` in the environment instead of that.
 #[track_caller]
 pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
     in_environments(name, &[(variable, value)])
 }
 
-/// The same with several variables.
+/// Runs it with several variables.
 #[track_caller]
 pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
     run(Command::new(env::current_exe().expect("the test program"))
@@ -362,12 +363,13 @@ pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
         .args([name, "--exact", "--nocapture", "--test-threads=1"]))
 }
 
-/// What [`in_environments`] was given for the child's own name; `None` outside of a child.
+/// Returns the name that [`in_environments`] has given the child; `None` outside of a child.
 pub fn child_of() -> Option<String> {
     env::var(CHILD).ok()
 }
 
-/// Runs all of this test program again without membarrier, where [`without_membarrier`].
+/// Runs all of this test program again without membarrier, where [`without_membarrier`] returns
+/// true.
 #[track_caller]
 pub fn rerun_without_membarrier() -> Ended {
     run(Command::new(env::current_exe().expect("the test program")).env(MODE, "off"))
@@ -432,8 +434,8 @@ pub fn sleeps(task: &Path) -> bool {
         .is_none_or(|rest| !rest.starts_with(" R") && !rest.starts_with(" D"))
 }
 
-/// Waits until the thread `tid` of this process waits for another one, or `has_ended`. Miri cannot tell,
-/// nor can a kernel that does not show system calls: it yields a while.
+/// Waits until the thread `tid` of this process waits for another one, or `has_ended`. Under Miri, and
+/// where the kernel does not show system calls, it only yields for a while.
 pub fn until_it_waits(tid: u32, has_ended: impl Fn() -> bool) {
     if cfg!(miri) || std::fs::read(format!("/proc/self/task/{tid}/syscall")).is_err() {
         return (0..1000).for_each(|_| thread::yield_now());
@@ -442,8 +444,8 @@ pub fn until_it_waits(tid: u32, has_ended: impl Fn() -> bool) {
 }
 
 /// Waits until all other threads sleep, at two looks one after the other; not for those that go on.
-/// One that has just been started still needs memory, for the stack on which it would tell of an
-/// overflow, and ends the process without.
+/// A thread that has just been started still needs memory for its signal stack, and ends the
+/// process if there is none.
 fn let_threads_start() {
     let me = std::fs::read_link("/proc/thread-self").expect("Linux");
     let all_sleep = || {
@@ -461,7 +463,8 @@ fn let_threads_start() {
     }
 }
 
-/// What `work` returns, done under a limit on the address space below which no thread's stack fits.
+/// Returns the result of `work`, which runs under a limit on the address space that leaves no room
+/// for a thread's stack.
 pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
     let_threads_start();
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");

@@ -10,7 +10,8 @@ use std::{
 use stillpoint::Domain;
 use stillpoint_platform::stats::read::{self, Page, Thing, Value};
 
-/// The pages of this process, each once: other threads may have one open as well, and close it.
+/// Returns the pages of this process, each once: other threads may have one open as well, and close
+/// it.
 pub fn pages() -> Vec<File> {
     let mut pages: Vec<File> = Vec::new();
     let inode = |file: &File| file.metadata().expect("it is open").ino();
@@ -47,7 +48,7 @@ pub fn seen() -> Page {
     read::read(&page()).expect("our page is one")
 }
 
-/// The domain of this name.
+/// Returns the domain of this name.
 pub fn domain(page: &Page, name: &str) -> Option<Thing> {
     page.things.iter().find(|thing| thing.name == name).cloned()
 }
@@ -56,7 +57,7 @@ pub fn shown(name: &str) -> Thing {
     domain(&seen(), name).expect("it is in the page")
 }
 
-/// The count of a histogram.
+/// Returns the count of a histogram.
 pub fn times(thing: &Thing, name: &str) -> u64 {
     match thing.value(name) {
         Some(Value::Histogram(sum, buckets)) => stillpoint::internal::histogram(*sum, buckets)
@@ -66,7 +67,7 @@ pub fn times(thing: &Thing, name: &str) -> u64 {
     }
 }
 
-/// That all that the page and the statistics both have is the same.
+/// Checks that all numbers which are both in the page and in the statistics are the same.
 #[track_caller]
 pub fn assert_same(thing: &Thing, of: &Domain) {
     let statistics = of.statistics();

@@ -63,7 +63,8 @@ fn barriers_of_producers_cover_their_own() {
 
 /// Each barrier waits for everything that another thread reported as retired before it.
 fn barriers_cover_active_threads(whole_batches: bool) {
-    /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
+    /// Number of objects by which a producer may be ahead of the drops, to bound memory: many
+    /// pages.
     const LEAD: usize = 20_000;
     let domain = Domain::new();
     free_whole_batches(&domain, whole_batches);
@@ -194,7 +195,8 @@ fn the_nested_barrier_waits_for_what_destructors_retire() {
     }
 }
 
-/// Also if that is just being called by the thread that has retired it, which retires the next.
+/// The barrier also covers an object whose destructor is just being run by the thread that has
+/// retired it, and retires the next.
 #[test]
 fn the_nested_barrier_waits_for_what_another_thread_frees_inline() {
     // Out of its open page, and with a page that is full.
@@ -232,7 +234,7 @@ fn nested_beside_frees_inline(more: usize) {
             // that retires nothing.
             unsafe { domain.retire_inline(leak(object)) };
             (0..more).for_each(|number| retire(domain, number));
-            // Or else the service thread does, and this is the other test.
+            // Otherwise the service thread frees it, and this is the other test.
             domain.flush();
             over.wait();
         });

@@ -1,5 +1,5 @@
-//! Threads that come beside a reader that stays, retire less than a page each, and exit: past the
-//! budget each waits, so they add no more to it than threads that stay.
+//! Threads that start while a reader stays, retire less than a page each, and exit: past the budget
+//! each waits, so they add no more to it than threads that stay.
 
 use std::{
     thread::{self},
@@ -16,8 +16,8 @@ const OBJECTS: usize = 200;
 /// Number of threads that stay within the budget: each leaves 40 KiB and more.
 const WITHIN: u64 = 7;
 
-/// Retires objects of 200 bytes by `retire`, each thread from its first on inside a section if
-/// told so.
+/// Retires objects of 200 bytes by `retire`, each thread inside a section from its first object on
+/// if requested.
 fn come_and_go(domain: &Domain, retire: fn(&Domain, [u8; 200]), in_section: bool) {
     domain.set_budget(BUDGET);
     domain.set_stall_timeout(Duration::MAX);

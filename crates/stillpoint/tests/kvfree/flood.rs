@@ -45,14 +45,14 @@ fn ten_million_plain_objects_are_all_freed() {
 
 #[test]
 fn ten_million_destructors_run_once_each() {
-    /// A counter a thread, so that they do not wait for one another's cache lines.
+    /// A counter for each thread, so that they do not wait for one another's cache lines.
     #[repr(align(64))]
     struct Shard(AtomicUsize);
     static DROPS: [Shard; THREADS] = [const { Shard(AtomicUsize::new(0)) }; THREADS];
     struct Counted(usize);
     impl Drop for Counted {
         fn drop(&mut self) {
-            // What it held is poison for a second run.
+            // A second run of the destructor would find this.
             DROPS[std::mem::replace(&mut self.0, usize::MAX)]
                 .0
                 .fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Back-pressure: what a thread that retires beside a slow reader waits for.
+//! Back-pressure: what a thread waits for that retires while a reader is slow.
 
 use std::{
     sync::{
@@ -197,7 +197,7 @@ fn a_flood_stays_near_the_budget() {
             .into_iter()
             .for_each(|producer| producer.join().expect("no panic"));
     });
-    // A target, not a wall: 192 MB went through.
+    // A target, not a limit: 192 MB were retired.
     assert!(
         most.load(Ordering::Relaxed) < 16 * BUDGET,
         "{most:?} bytes waited at a time"

@@ -5,7 +5,7 @@ use crate::{
     source::Source,
 };
 
-/// A source that is as it should be, with a label, a pair and a word why there is none.
+/// A source without faults: it has a label, a pair, and a reason why there is none.
 const SOUND: &str = r#"//! [Y1] the store (release) pairs with [Y2] the load (acquire): what is found is complete.
 use std::sync::atomic::{AtomicPtr, Ordering::{self, Acquire}};
 impl Cell {
@@ -54,8 +54,8 @@ mod tests {
 
 const MANUAL: &str = "# Proofs\n\n## Labels\n\n| labels | what | where |\n|---|---|---|\n| Y1, Y2 | a cell | `gp/cell.rs` |\n\n## More\n";
 
-/// What is found fault with, by each of the four checks, where `old` is replaced by `new` in the
-/// sound source, beside another one.
+/// Returns the faults that each of the four checks finds if `old` is replaced by `new` in the sound
+/// source, beside another one.
 fn faults(old: &str, new: &str, beside: Source) -> [Vec<String>; 4] {
     assert!(SOUND.contains(old), "{old}");
     let sources = [

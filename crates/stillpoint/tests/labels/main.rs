@@ -1,7 +1,7 @@
 //! Each access that orders says what it orders: see "Orderings have a label and a partner" in
 //! CONTRIBUTING.md.
 //!
-//! Read are the sources as text. An *access* is a line of code that names an ordering other than
+//! The sources are read as text. An *access* is a line of code that names an ordering other than
 //! Relaxed, or calls a barrier; an *explanation*, in the comment on its line or directly above, is
 //! a label in brackets, "pairs with" a function, or "needs no partner:" and why. A label is
 //! *defined* where the head of a file (`//!`) has it in brackets; heads of other files write it

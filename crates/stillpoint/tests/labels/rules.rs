@@ -1,4 +1,4 @@
-//! What each rule finds fault with.
+//! The rules. Each returns the faults that it finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

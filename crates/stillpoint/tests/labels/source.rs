@@ -1,6 +1,6 @@
 //! A source, as lines of code that know their comments.
 
-/// What orders, as words of code.
+/// Words of code that order memory accesses.
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 const BARRIERS: [&str; 7] = [
@@ -13,14 +13,14 @@ const BARRIERS: [&str; 7] = [
     "fence_after_rmw",
 ];
 
-/// Where the barriers are made, of each other.
+/// Path suffix of the files that implement barriers by means of each other.
 const MAKES_BARRIERS: &str = "/barrier.rs";
 
 pub struct Source {
     /// Below the repository's `crates`.
     pub name: String,
     pub lines: Vec<Line>,
-    /// The text of its `//!`.
+    /// The text of its `//!` lines.
     pub head: Vec<String>,
     /// The lines on which code orders, each with the line of its function's `fn`.
     pub accesses: Vec<(usize, Option<usize>)>,
@@ -30,7 +30,7 @@ pub struct Source {
 pub struct Line {
     pub code: String,
     pub comment: String,
-    /// In an item that only tests have.
+    /// Whether the line is in an item that only tests have.
     pub test: bool,
     /// The bracket that a statement on this line stands in, and the line that opens it.
     pub inside: Option<(char, usize)>,
@@ -221,7 +221,7 @@ pub fn words(code: &str) -> Vec<(&str, &str, char)> {
         .collect()
 }
 
-/// Code and comments apart, the contents of strings left out.
+/// Separates code and comments, and leaves out the contents of strings.
 pub fn split(text: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     // What ends the string that a line begins in, for strings of several lines.
@@ -279,7 +279,7 @@ pub fn split(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Marks the item behind the attribute on line `at` as a test's. The line behind it.
+/// Marks the item after the attribute on line `at` as a test's. Returns the line after the item.
 fn skip_item(lines: &mut [Line], at: usize) -> usize {
     let mut depth = 0i32;
     for (number, line) in lines.iter_mut().enumerate().skip(at) {

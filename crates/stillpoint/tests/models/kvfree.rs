@@ -1,5 +1,5 @@
-//! Deferred frees: nothing goes while a section is open that was open when it was retired,
-//! everything goes once, and what is due goes while younger sections stay.
+//! Deferred frees: no object is freed while a section is open that was open when it was retired,
+//! each is freed once, and objects that are due are freed while younger sections stay.
 
 use super::{Sections, Steps};
 use std::{
@@ -18,7 +18,7 @@ use stillpoint::{
     tasks_trace::{OwnedGuard, TraceDomain},
 };
 
-/// What an object holds as long as it is alive.
+/// The contents of an object that is alive.
 const ALIVE: u64 = 0x5EED;
 
 /// An object whose drops are counted.
@@ -39,7 +39,7 @@ impl Drop for Counted {
 /// an object is in a page that is sealed.
 const MORE_THAN_A_PAGE: usize = 256;
 
-/// How long what must come may take.
+/// How long an event may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The domain's open sections: nested ones of this thread, of which all end with the last, and such
@@ -122,7 +122,7 @@ struct Read {
 
 /// # Panics
 ///
-/// If the domain does not do as the model.
+/// If the domain differs from the model.
 pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     let domain = TraceDomain::new();
@@ -261,8 +261,8 @@ pub fn run(program: &[u8]) {
     assert_eq!(domain.statistics().objects_pending, 0);
 }
 
-/// What no open section may read is freed, by and by, if its page is sealed, whatever waits beside
-/// it.
+/// Checks that objects which no open section may read are freed in the end if their page is sealed,
+/// whatever else waits.
 fn what_is_due_goes(sections: &Open<'_>, retired: &[Retired]) {
     let start = Instant::now();
     let is_due = |object: &Retired| {
@@ -283,7 +283,7 @@ fn what_is_due_goes(sections: &Open<'_>, retired: &[Retired]) {
     }
 }
 
-/// What open sections may read is there.
+/// Checks that objects which open sections may read are there.
 fn check(sections: &Open<'_>, retired: &[Retired], read: &mut Vec<Read>) {
     for object in retired {
         let drops = object.drops.load(Ordering::SeqCst);

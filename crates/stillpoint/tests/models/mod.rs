@@ -1,5 +1,5 @@
-//! Programs of random steps, beside models that say what must come of them. A program is bytes, so
-//! that property tests (`tests/random_programs.rs`) and fuzzers (`fuzz/`) run the same.
+//! Programs of random steps, and models that say what they must do. A program is bytes, so that
+//! property tests (`tests/random_programs.rs`) and fuzzers (`fuzz/`) run the same.
 
 pub mod kvfree;
 pub mod sequence;
@@ -7,7 +7,7 @@ pub mod sequence;
 use std::collections::BTreeMap;
 use stillpoint::{Domain, Guard};
 
-/// The steps that are left. An end of input is an end of the program.
+/// The remaining steps. The program ends with its input.
 #[derive(Debug)]
 pub struct Steps<'a>(pub &'a [u8]);
 
@@ -59,7 +59,7 @@ impl<'d> Sections<'d> {
         self.open.is_empty()
     }
 
-    /// Which are open now.
+    /// Returns which sections are open now.
     pub fn numbers(&self) -> Vec<usize> {
         self.open.keys().copied().collect()
     }

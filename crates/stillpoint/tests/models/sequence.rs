@@ -20,7 +20,7 @@ struct Taken {
 
 /// # Panics
 ///
-/// If the domain does not do as the model.
+/// If the domain differs from the model.
 pub fn run(program: &[u8]) {
     let mut steps = Steps(program);
     // Some grace periods before the wrap.
