@@ -176,8 +176,9 @@ impl<S: Kind> fmt::Debug for Table<'_, S> {
 }
 
 impl<'t, S: Kind> Table<'t, S> {
-    /// Makes an empty table that uses `bits` bits of each hash. `None` without memory.
+    /// Makes an empty table that uses `bits` bits of each hash: at least [`FEWEST_BITS`]. `None` without memory.
     pub fn new(bits: u32) -> Option<Self> {
+        assert!(bits >= FEWEST_BITS, "a table has more than one bucket");
         let memory = Memory::of_buckets(bits)?;
         let is_large = memory.is_mapped();
         Self::in_memory(memory, bits, is_large)

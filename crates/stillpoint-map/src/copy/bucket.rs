@@ -358,12 +358,23 @@ impl<'t, K, V> Bucket<'t, K, V> {
         Word::from_bits(self.head.word.load(Ordering::Acquire))
     }
 
-    pub fn set_word(&self, word: Word) {
+    /// Stores the word.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the lock, or is alone with the bucket. A slot that gets a tag has an entry. One that
+    /// loses it is said to be pending before it is clean, if there are readers.
+    pub unsafe fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: the entries in slots, and what is behind.
         self.head.word.store(word.bits(), Ordering::Release);
     }
 
-    pub(super) fn swap_word(&self, word: Word) {
+    /// Stores the word by a read-modify-write.
+    ///
+    /// # Safety
+    ///
+    /// As for [`set_word`](Self::set_word).
+    pub(super) unsafe fn swap_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: as in `set_word`.
         self.head.word.swap(word.bits(), Ordering::Release);
     }
@@ -455,7 +466,8 @@ impl<K, V> AnyBucket for Bucket<'_, K, V> {
     fn clear(self) {
         if self.word() != Word::EMPTY || !self.behind().0.is_null() {
             self.set_behind(Behind::nothing());
-            self.set_word(Word::EMPTY);
+            // SAFETY: the caller is alone with it.
+            unsafe { self.set_word(Word::EMPTY) };
         }
     }
 
@@ -564,7 +576,8 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
         let spill = spill.map(|spill| unsafe { spill.publish() });
         let behind = Behind::nothing().with_spill(spill);
         self.bucket.set_behind(behind);
-        self.bucket.set_word(word);
+        // SAFETY: the promise of `of`; the slots are written.
+        unsafe { self.bucket.set_word(word) };
     }
 }
 
@@ -612,7 +625,8 @@ mod tests {
 
     fn repair(bucket: Bucket<'_, u64, u64>) {
         let epochs = Epochs::<()>::new();
-        bucket.set_word(abandoned(bucket.word()));
+        // SAFETY: no other thread has it.
+        unsafe { bucket.set_word(abandoned(bucket.word())) };
         let mut locked = bucket.lock(bucket.word()).expect("the thread has gone");
         locked.repair(|| epochs.now().stamp());
         drop(locked);
@@ -626,7 +640,8 @@ mod tests {
     fn a_removal_is_repaired() {
         let entries = with_entries(&[7, 8]);
         let bucket = entries.bucket();
-        bucket.set_word(bucket.word().without(0));
+        // SAFETY: no other thread has it.
+        unsafe { bucket.set_word(bucket.word().without(0)) };
         repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);
     }

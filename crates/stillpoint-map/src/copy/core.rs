@@ -186,16 +186,24 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, 
 }
 
 impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K, V, C, W> {
-    /// Locks the bucket, if it has no spill, and its word is as it was seen: then so are its entries.
+    /// Locks the bucket and cleans it, if it has no spill, and its word is as it was seen: then so are its
+    /// entries.
     #[inline(always)]
     fn lock_as_seen(&self) -> Option<Locked<'g, K, V>> {
         let (word, index) = (self.seen.word(), self.index);
         let is_ours = || word != Word::EMPTY || self.table.used().claim(index);
-        if word.is_plain() && is_ours() {
-            self.table.at(index).lock(word)
-        } else {
-            None
+        if !(word.is_plain() && is_ours()) {
+            return None;
         }
+        let mut locked = self.table.at(index).lock(word)?;
+        self.clean(&mut locked);
+        Some(locked)
+    }
+
+    #[inline(always)]
+    fn clean(&self, locked: &mut Locked<'g, K, V>) {
+        // SAFETY: of the map that the look is at.
+        unsafe { locked.clean(&self.writer.epochs) };
     }
 
     fn place(&self) -> Option<Place<'g, K, V>> {
@@ -227,7 +235,6 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
         // next one's the processor begins while it waits for the bucket.
         if let Some(mut locked) = self.lock_as_seen() {
             let (tag, stamp) = (tag(self.hash), || self.writer.stamp());
-            locked.clean(self.writer.epochs.now());
             let done = match self.found {
                 Some((Place::Slot(old), _)) => locked.update(old, tag, pair, stamp),
                 _ => locked.insert(tag, pair),
@@ -260,7 +267,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
             if !locked.is_same(&self.seen, tag) {
                 return Changed::NotSame;
             }
-            locked.clean(self.writer.epochs.now());
+            self.clean(&mut locked);
             let done = match place {
                 None => locked.insert(tag, pair),
                 Some(Place::Slot(old)) => locked.update(old, tag, pair, stamp),
@@ -315,7 +322,6 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
         if let Some((Place::Slot(slot), _)) = self.found
             && let Some(mut locked) = self.lock_as_seen()
         {
-            locked.clean(self.writer.epochs.now());
             locked.empty(slot, || self.writer.stamp());
             let is_empty = locked.is_empty();
             drop(locked);
@@ -340,7 +346,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
         }
         let is_empty = match place {
             Place::Slot(slot) => {
-                locked.clean(self.writer.epochs.now());
+                self.clean(&mut locked);
                 locked.empty(slot, stamp);
                 let is_empty = locked.is_empty();
                 drop(locked);

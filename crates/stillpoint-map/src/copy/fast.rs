@@ -47,7 +47,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, 
         let Some(mut locked) = bucket.lock(word) else {
             return false;
         };
-        locked.clean(self.epochs.now());
+        // SAFETY: of the map whose table it is in.
+        unsafe { locked.clean(&self.epochs) };
         let Some(left) = locked.insert(tag, pair) else {
             return false;
         };
@@ -72,7 +73,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, 
         let Some(mut locked) = bucket.lock(word) else {
             return Cut::NotSoFast;
         };
-        locked.clean(self.epochs.now());
+        // SAFETY: of the map whose table it is in.
+        unsafe { locked.clean(&self.epochs) };
         locked.empty(slot, || self.stamp());
         let is_empty = locked.is_empty();
         drop(locked);

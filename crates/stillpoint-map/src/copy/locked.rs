@@ -6,7 +6,7 @@
 
 use super::{
     bucket::{ALL, Behind, Bucket, Seen},
-    epochs::Moment,
+    epochs::Epochs,
     spill::{Found, NewNode, OldNode, Spill, Tagged},
 };
 use crate::word::{SLOTS, Word};
@@ -60,9 +60,13 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// What is pending and over becomes clean.
+    ///
+    /// # Safety
+    ///
+    /// The epochs are those of the bucket's map.
     #[inline]
-    pub fn clean(&mut self, now: Moment) {
-        if self.behind.pending() != 0 && now.is_over(self.behind.stamp()) {
+    pub unsafe fn clean<C: Copy>(&mut self, epochs: &Epochs<C>) {
+        if self.behind.pending() != 0 && epochs.now().is_over(self.behind.stamp()) {
             self.set_behind(self.behind.with_pending(0, 0));
         }
     }
@@ -108,7 +112,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     #[inline]
     pub fn empty(&mut self, slot: usize, stamp: impl Fn() -> u16) {
         self.word = self.word.without(slot);
-        self.bucket.swap_word(self.word.locked());
+        // SAFETY: this has the lock, and the slot is pending next.
+        unsafe { self.bucket.swap_word(self.word.locked()) };
         let pending = self.behind.pending() | 1 << slot;
         self.set_behind(self.behind.with_pending(pending, stamp()));
     }
@@ -202,7 +207,8 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         if self.behind.spill().is_some() {
             self.word = self.word.spilled();
         }
-        self.bucket.swap_word(self.word.locked());
+        // SAFETY: this has the lock, and the slot is pending next.
+        unsafe { self.bucket.swap_word(self.word.locked()) };
         self.set_behind(
             self.behind
                 .with_pending(ALL & !self.word.taken().bits(), stamp()),
@@ -214,13 +220,15 @@ impl<K, V> Locked<'_, K, V> {
     /// Unlocks by a read-modify-write, after which a fence costs nothing on x86-64.
     pub fn unlock(self) {
         let this = ManuallyDrop::new(self);
-        this.bucket.swap_word(this.word);
+        // SAFETY: this has the lock.
+        unsafe { this.bucket.swap_word(this.word) };
     }
 }
 
 impl<K, V> Drop for Locked<'_, K, V> {
     fn drop(&mut self) {
-        self.bucket.set_word(self.word);
+        // SAFETY: this has the lock.
+        unsafe { self.bucket.set_word(self.word) };
     }
 }
 
