@@ -3,7 +3,7 @@
 use crate::{
     core::New,
     section::Live,
-    slab::Arena,
+    slab::{Arena, UsedSlot},
     slot::{Head, IN_SLAB, fits},
 };
 use std::{
@@ -64,7 +64,7 @@ impl<K, V> Entry<K, V> {
                 return *Box::from_raw(entry.as_ptr());
             }
             let taken = entry.read();
-            Arena::free(entry.cast());
+            UsedSlot::of(entry.cast()).free();
             taken
         }
     }
@@ -81,7 +81,7 @@ impl<K, V> Entry<K, V> {
             #[inline(always)]
             fn drop(&mut self) {
                 // SAFETY: that of `drop_in_slab`.
-                unsafe { Arena::free(self.0) };
+                unsafe { UsedSlot::of(self.0) }.free();
             }
         }
         // SAFETY: the caller's promise.

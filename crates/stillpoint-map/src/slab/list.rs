@@ -2,8 +2,10 @@
 //! the arena's lock; each step takes a time that does not depend on their number, but that of a map's
 //! end, which looks at all that have runs to take up.
 
+#[cfg(test)]
+use super::DELETED;
 use super::{
-    Arena,
+    Arena, Empty, Released,
     region::{ALL, Owned, RUNS, Region, Runs},
 };
 use std::ptr::{self, NonNull};
@@ -83,11 +85,12 @@ pub enum Request {
 /// What is to be done without the lock.
 #[derive(Default)]
 pub struct Gone {
-    /// A chain of regions to delete.
+    /// A chain of regions to delete, all of whose slots are free.
     regions: Option<NonNull<Region>>,
-    pub is_arena: bool,
+    /// The arena, if it goes, too: it is closed, and no slot leads to it any more.
+    arena: Option<NonNull<Arena>>,
     /// A run whose memory is to be given back.
-    pub run: Option<(NonNull<Region>, usize)>,
+    run: Option<Empty>,
 }
 
 impl List {
@@ -103,6 +106,10 @@ impl List {
             growing: 0,
             is_closed: false,
         }
+    }
+
+    pub fn is_of(&self, arena: NonNull<Arena>) -> bool {
+        self.arena == arena
     }
 
     /// Adds a region that the caller was to make, or remembers that there was no memory.
@@ -221,24 +228,28 @@ impl List {
     }
 
     /// The slots of a run are free.
-    pub fn note_empty(&mut self, region: NonNull<Region>, run: usize) -> Gone {
-        self.add_empty(region, run, 0);
+    pub fn note_empty(&mut self, empty: Empty) -> Gone {
+        let region = empty.region;
+        self.add_empty(empty, false);
         self.settle(region, true)
     }
 
     /// The memory of an empty run was given back. If it `continues`, another one may be chosen.
-    pub fn note_released(&mut self, region: NonNull<Region>, run: usize, continues: bool) -> Gone {
-        self.add_empty(region, run, 1 << run);
+    pub fn note_released(&mut self, Released(empty): Released, continues: bool) -> Gone {
+        let region = empty.region;
+        self.add_empty(empty, true);
         self.settle(region, continues)
     }
 
     /// Adds a run to those whose slots are free.
-    pub fn add_empty(&mut self, region: NonNull<Region>, run: usize, newly_released: Runs) {
+    pub fn add_empty(&mut self, Empty { region, run }: Empty, is_released: bool) {
         // SAFETY: in the list.
         let locked = unsafe { &region.as_ref().locked };
         let (empty, released) = (locked.empty.get(), locked.released.get());
         locked.empty.set(empty | 1 << run);
-        locked.released.set(released | newly_released);
+        locked
+            .released
+            .set(released | Runs::from(is_released) << run);
         self.empty += 1;
         self.note_unused(region, empty & !released);
         // SAFETY: in the list.
@@ -289,7 +300,7 @@ impl List {
         there.make_unavailable(run);
         self.empty -= 1;
         self.note_unused(region, unused);
-        gone.run = Some((region, run));
+        gone.run = Some(Empty { region, run });
     }
 
     /// Takes an empty region out.
@@ -308,7 +319,7 @@ impl List {
         gone.regions = Some(region);
         self.runs -= RUNS;
         self.empty -= RUNS;
-        gone.is_arena = self.is_closed && self.runs == 0;
+        gone.arena = (self.is_closed && self.runs == 0).then_some(self.arena);
     }
 
     /// Ends the list: from now on regions go as soon as they are empty. Those that are empty go.
@@ -326,18 +337,35 @@ impl List {
                 self.remove(region, &mut gone);
             }
         }
-        gone.is_arena = self.runs == 0;
+        gone.arena = (self.runs == 0).then_some(self.arena);
         gone
     }
 }
 
 impl Gone {
-    /// The next region to delete.
-    pub fn next_region(&mut self) -> Option<NonNull<Region>> {
-        let region = self.regions?;
-        // SAFETY: it was taken out of the list, and is there until it is deleted.
-        self.regions = unsafe { region.as_ref().locked.links[READY].after.get() };
-        Some(region)
+    /// Deletes the regions and the arena, without the lock. Returns the run whose memory is to be given back.
+    pub fn delete(mut self) -> Option<Empty> {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        assert!(
+            !super::IS_LOCKED.get(),
+            "the kernel is called with the lock"
+        );
+        while let Some(region) = self.regions {
+            // SAFETY: it came from `Region::new`. It was taken out of the list, and no slot leads to it any more.
+            let region = unsafe { region.read() };
+            self.regions = region.locked.links[READY].after.get();
+            // Moved out of itself.
+            drop(region.memory);
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
+        }
+        if let Some(arena) = self.arena {
+            // SAFETY: from a box, which is no thread's any more.
+            drop(unsafe { Box::from_raw(arena.as_ptr()) });
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0, DELETED.get().1 + 1));
+        }
+        self.run
     }
 }
 

@@ -3,7 +3,7 @@
 //! went ends the model.
 
 use super::{
-    Arena, DELETED,
+    Arena, DELETED, UsedSlot,
     list::List,
     region::{Owned, Pushed, Pushing, Region},
 };
@@ -85,7 +85,7 @@ impl Mine<u8> {
 
     fn free(self) {
         // SAFETY: the test does not use it any more; or that is what is checked.
-        unsafe { Arena::free(self.0) };
+        unsafe { UsedSlot::of(self.0) }.free();
     }
 }
 
@@ -188,8 +188,8 @@ fn loom_a_region_touched_after_the_push_is_caught() {
             let (region, run) = Region::of(first.0);
             // SAFETY: broken on purpose after the push.
             unsafe {
-                match Region::push(region, run, first.0, Pushing::Unlocked) {
-                    Pushed::Refused => first.free(),
+                match UsedSlot::of(first.0).push(Pushing::Unlocked) {
+                    Pushed::Refused(slot) => slot.free(),
                     _ => Region::make_available(region, run),
                 }
             }

@@ -155,6 +155,14 @@ impl Arena {
         Some(itself)
     }
 
+    /// As [`allocate`](Self::allocate), for a `T`; also `None` if the slots are for another layout.
+    #[inline(always)]
+    pub fn allocate_for<T>(&self) -> Option<NonNull<T>> {
+        // Slots whose size is this one are aligned for it, too.
+        let is_it = const { slot_size(Layout::new::<T>(), LARGEST_NODE) } == Some(self.size);
+        Some(is_it.then(|| self.allocate())??.cast())
+    }
+
     /// A slot, which is the caller's; `None` without memory, and where other threads are in the way.
     #[inline(always)]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
@@ -238,100 +246,6 @@ impl Arena {
         unsafe { Self::with_list(self.itself, take_up) }?
     }
 
-    /// How many free slots a stripe has that are not in its run's word ([`Stripe::left`]).
-    ///
-    /// # Safety
-    ///
-    /// The arena stays meanwhile.
-    #[inline]
-    unsafe fn left(arena: NonNull<Self>, stripe: usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { (&(*arena.as_ptr()).stripes)[stripe].left() }
-    }
-
-    /// Frees a slot.
-    ///
-    /// # Safety
-    ///
-    /// It came from [`Arena::allocate`], and is not used any more.
-    #[inline]
-    pub unsafe fn free(slot: NonNull<u8>) {
-        let (region, run) = Region::of(slot);
-        // SAFETY: it stays while one of its slots is in use.
-        let pushed = unsafe { Region::push(region, run, slot, Pushing::Unlocked) };
-        if pushed == Pushed::Refused {
-            // SAFETY: the caller's promise.
-            unsafe { Self::free_last(slot, region, run) };
-        }
-    }
-
-    /// Frees what may be the last slot of a run that is in use.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Arena::free`]; that is where the slot is.
-    #[cold]
-    unsafe fn free_last(slot: NonNull<u8>, region: NonNull<Region>, run: usize) {
-        // SAFETY: the region stays until the push.
-        let arena = unsafe { region.as_ref().arena };
-        let push = |list: &mut List| loop {
-            // SAFETY: the caller's promise; nothing goes without the lock.
-            let pushed = unsafe {
-                let pushing = Self::disown(arena, region, run);
-                Region::push(region, run, slot, pushing)
-            };
-            match pushed {
-                Pushed::Last => break list.note_empty(region, run),
-                Pushed::Done => break Gone::default(),
-                Pushed::Refused => {}
-            }
-        };
-        // SAFETY: the arena stays until the lock is free after the push, and while the list says that
-        // a run's memory is being given back. What is deleted is not found any more.
-        unsafe {
-            let mut gone = Self::with_list(arena, push);
-            for released in 1..=RELEASED_AT_ONCE {
-                let Some((region, run)) = Self::delete(arena, gone) else {
-                    return;
-                };
-                Region::release(region, run);
-                let continues = released < RELEASED_AT_ONCE;
-                let note = |list: &mut List| list.note_released(region, run, continues);
-                gone = Self::with_list(arena, note);
-            }
-            Self::delete(arena, gone);
-        }
-    }
-
-    /// Has a stripe give a run up of whose slots one is in use, as is known under the arena's lock.
-    /// Returns how to push that slot.
-    ///
-    /// # Safety
-    ///
-    /// The calling thread has a slot of that run of the arena's region.
-    unsafe fn disown(arena: NonNull<Self>, region: NonNull<Region>, run: usize) -> Pushing {
-        // SAFETY: the caller's promise.
-        let word = unsafe { Region::word(region, run) };
-        if !word.is_owned() {
-            return Pushing::Locked;
-        }
-        // SAFETY: the same.
-        let stripe = unsafe { &(&(*arena.as_ptr()).stripes)[word.stripe()] };
-        let asked = stripe.try_with(|owned| {
-            let given_up = owned.take_if(|owned| owned.has_one_in_use(region, run));
-            given_up.map(Owned::close)
-        });
-        match asked {
-            Some(_) => Pushing::Locked,
-            // The thread that uses the stripe takes a slot of the run, or gives it up unless there is
-            // the one that is pushed now. If it has taken one, and that is free again, the word has
-            // changed; but it may have come back to this value, if as many slots were taken and freed
-            // since, and the same one last. Then the stripe keeps a run of free slots until it is
-            // used again, or the arena is closed. Or a fork has removed that thread.
-            None => Pushing::Unchanged(word),
-        }
-    }
-
     /// Ends the arena: it goes when its slots are free.
     ///
     /// # Safety
@@ -343,39 +257,14 @@ impl Arena {
             for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
                 // Free, but for one of a thread that a fork has removed.
                 let owned = stripe.try_with(Option::take).flatten();
-                if let Some((region, run)) = owned.and_then(Owned::close) {
-                    list.add_empty(region, run, 0);
+                if let Some(empty) = owned.and_then(Owned::close) {
+                    list.add_empty(empty, false);
                 }
             }
             list.close()
         };
-        // SAFETY: the arena stays until the lock is free. What is deleted is not found any more.
-        unsafe {
-            let gone = Self::with_list(arena, end);
-            Self::delete(arena, gone);
-        }
-    }
-
-    /// Deletes what is gone. Returns the run whose memory is to be given back.
-    ///
-    /// # Safety
-    ///
-    /// `gone` is of that arena.
-    unsafe fn delete(arena: NonNull<Self>, gone: Option<Gone>) -> Option<(NonNull<Region>, usize)> {
-        let mut gone = gone?;
-        while let Some(region) = gone.next_region() {
-            // SAFETY: it was taken out of the list, all its slots being free.
-            unsafe { Region::delete(region) };
-            #[cfg(test)]
-            DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
-        }
-        if gone.is_arena {
-            // SAFETY: from a box. It is closed, and no slot leads to it any more.
-            drop(unsafe { Box::from_raw(arena.as_ptr()) });
-            #[cfg(test)]
-            DELETED.set((DELETED.get().0, DELETED.get().1 + 1));
-        }
-        gone.run
+        // SAFETY: the arena stays until the lock is free.
+        unsafe { Self::with_list(arena, end) }.and_then(Gone::delete);
     }
 
     /// Does `work` under the lock. `None` if a thread had it that a fork has removed.
@@ -410,6 +299,99 @@ impl Arena {
         Some(result)
     }
 }
+
+/// A slot in use, which is the holder's.
+#[derive(Debug)]
+pub struct UsedSlot(NonNull<u8>);
+
+impl UsedSlot {
+    /// # Safety
+    ///
+    /// It came from [`Arena::allocate`], and nothing else uses it any more.
+    #[inline]
+    pub unsafe fn of(slot: NonNull<u8>) -> Self {
+        Self(slot)
+    }
+
+    /// Frees it.
+    #[inline]
+    pub fn free(self) {
+        // Of a slot that is in use, the region and the arena stay.
+        if let Pushed::Refused(slot) = self.push(Pushing::Unlocked) {
+            slot.free_last();
+        }
+    }
+
+    /// Frees what may be the last slot of a run that is in use.
+    #[cold]
+    fn free_last(self) {
+        let (region, _) = Region::of(self.0);
+        // SAFETY: the region stays until the push.
+        let arena = unsafe { region.as_ref().arena };
+        let push = |list: &mut List| {
+            let mut slot = self;
+            loop {
+                let pushing = slot.disown(list);
+                match slot.push(pushing) {
+                    Pushed::Last(empty) => break list.note_empty(empty),
+                    Pushed::Done => break Gone::default(),
+                    Pushed::Refused(again) => slot = again,
+                }
+            }
+        };
+        // SAFETY: nothing goes without the lock, so the arena stays until that is free after the push.
+        let mut gone = unsafe { Arena::with_list(arena, push) };
+        for released in 1..=RELEASED_AT_ONCE {
+            let Some(empty) = gone.and_then(Gone::delete) else {
+                return;
+            };
+            let empty = empty.release();
+            let continues = released < RELEASED_AT_ONCE;
+            let note = |list: &mut List| list.note_released(empty, continues);
+            // SAFETY: the run, of which the list does not know, holds its region, and so the arena.
+            gone = unsafe { Arena::with_list(arena, note) };
+        }
+        gone.and_then(Gone::delete);
+    }
+
+    /// Has a stripe give the run up if no other slot of it is in use, as is known under the arena's lock.
+    /// Returns how to push this one.
+    fn disown<'l>(&self, list: &'l List) -> Pushing<'l> {
+        let (region, run) = Region::of(self.0);
+        // SAFETY: both stay while this is in use.
+        let (word, stripes) = unsafe {
+            let region = region.as_ref();
+            (region.word(run), &(*region.arena.as_ptr()).stripes)
+        };
+        if !word.is_owned() {
+            return Pushing::Locked(list);
+        }
+        let asked = stripes[word.stripe()].try_with(|owned| {
+            let given_up = owned.take_if(|owned| owned.has_one_in_use(region, run));
+            given_up.map(Owned::close)
+        });
+        match asked {
+            Some(_) => Pushing::Locked(list),
+            // The thread that uses the stripe takes a slot of the run, or gives it up unless there is
+            // the one that is pushed now. If it has taken one, and that is free again, the word has
+            // changed; but it may have come back to this value, if as many slots were taken and freed
+            // since, and the same one last. Then the stripe keeps a run of free slots until it is
+            // used again, or the arena is closed. Or a fork has removed that thread.
+            None => Pushing::Unchanged(list, word),
+        }
+    }
+}
+
+/// A run all of whose slots are free, and of which the list does not know: so it holds its region.
+#[derive(Debug)]
+pub struct Empty {
+    region: NonNull<Region>,
+    run: usize,
+}
+
+/// One whose memory was given back.
+#[derive(Debug)]
+pub struct Released(Empty);
 
 #[cfg(test)]
 std::thread_local! {

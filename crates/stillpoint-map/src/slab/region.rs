@@ -3,7 +3,8 @@
 //! It is aligned to its own size, so that a slot's address tells its region and its run.
 
 use super::{
-    Arena,
+    Arena, Empty, Released, UsedSlot,
+    list::List,
     memory::{Memory, REGION},
     run::{Link, Position, Run},
 };
@@ -46,7 +47,7 @@ pub const ALL: Runs = u64::MAX >> (64 - RUNS);
 #[repr(C, align(64))]
 pub struct Region {
     pub arena: NonNull<Arena>,
-    memory: Memory,
+    pub memory: Memory,
     /// The bytes of a slot.
     size: usize,
     /// The slots of the first run, which is behind this, and of the others.
@@ -127,21 +128,6 @@ impl Region {
         // SAFETY: the memory begins with space for it, and is no other's.
         unsafe { start.write(region) };
         Some(start)
-    }
-
-    /// Gives its memory back.
-    ///
-    /// # Safety
-    ///
-    /// It came from `new`, all its slots are free, and no other thread finds it.
-    pub unsafe fn delete(region: NonNull<Self>) {
-        #[cfg(all(test, not(stillpoint_loom)))]
-        assert!(
-            !super::IS_LOCKED.get(),
-            "the kernel is called with the lock"
-        );
-        // SAFETY: the caller's promise. The memory is moved out of itself, and ends last.
-        drop(unsafe { region.read() }.memory);
     }
 
     /// How many slots a run has.
@@ -240,31 +226,18 @@ impl Region {
         Some(owned)
     }
 
-    /// The word of a run.
-    ///
-    /// # Safety
-    ///
-    /// The region stays meanwhile.
-    pub unsafe fn word(region: NonNull<Self>, run: usize) -> Run {
-        // SAFETY: the caller's promise.
-        let word = unsafe { &region.as_ref().runs[run] };
-        Run::from_bits(word.load(Ordering::Relaxed))
+    /// Returns the word of a run.
+    pub fn word(&self, run: usize) -> Run {
+        Run::from_bits(self.runs[run].load(Ordering::Relaxed))
     }
+}
 
-    /// Puts a slot into its run's list.
-    ///
-    /// # Safety
-    ///
-    /// The slot is the caller's, in use, and in that run of the region. From the push on it is not,
-    /// and if that is not the run's last one, the region may go away.
+impl UsedSlot {
+    /// Puts it into its run's list. If it is not the run's last one, the region may go away then.
     #[inline]
-    pub unsafe fn push(
-        region: NonNull<Self>,
-        run: usize,
-        slot: NonNull<u8>,
-        pushing: Pushing,
-    ) -> Pushed {
-        let position = Position::of_offset(slot.addr().get() % RUN);
+    pub fn push(self, pushing: Pushing<'_>) -> Pushed {
+        let (region, run) = Region::of(self.0);
+        let position = Position::of_offset(self.0.addr().get() % RUN);
         // SAFETY: the region stays until the push. What is plain in it is copied before. No reference
         // to all of it lasts until the push: it would say that the region stays for longer. One to an
         // atomic says no such thing.
@@ -276,6 +249,9 @@ impl Region {
                 &(&(*region.as_ptr()).runs)[run],
             )
         };
+        if let Pushing::Locked(list) | Pushing::Unchanged(list, _) = pushing {
+            assert!(list.is_of(arena), "the lock is another arena's");
+        }
         loop {
             // Acquire, pairs with the push below: of the slots that were freed, the stripe's count
             // knows that they were taken.
@@ -284,25 +260,26 @@ impl Region {
             let mut in_use = total - after.count();
             if before.is_owned() && after.count() >= before.used() {
                 // SAFETY: the arena stays until the push.
-                in_use = in_use.saturating_sub(unsafe { Arena::left(arena, before.stripe()) });
+                let stripe = unsafe { &(&(*arena.as_ptr()).stripes)[before.stripe()] };
+                in_use = in_use.saturating_sub(stripe.left());
             }
             let is_last = in_use == 0;
             let is_refused = match pushing {
                 Pushing::Unlocked => is_last,
                 // Others have pushed theirs since the stripe was asked for the run.
-                Pushing::Locked => is_last && before.is_owned(),
-                Pushing::Unchanged(run) => before != run,
+                Pushing::Locked(_) => is_last && before.is_owned(),
+                Pushing::Unchanged(_, run) => before != run,
             };
             if is_refused {
-                return Pushed::Refused;
+                return Pushed::Refused(self);
             }
             // Before the push: after it the region may go away.
             if !before.is_owned() && after.count() & (worthwhile - 1) == 0 {
                 // SAFETY: the region stays until the push.
-                unsafe { Self::make_available(region, run) };
+                unsafe { Region::make_available(region, run) };
             }
-            // SAFETY: the caller's promise.
-            unsafe { Link::write(slot, before.first()) };
+            // SAFETY: a slot has space for it, and this one is the thread's.
+            unsafe { self.0.cast().write(Link::to(before.first())) };
             // Release, pairs with `Owned::take` and itself: the slot's last use, and its link.
             // Acquire, for the last one: the other slots' last uses, after which the region goes.
             let pushed = word.compare_exchange_weak(
@@ -313,49 +290,54 @@ impl Region {
             );
             if pushed.is_ok() {
                 let is_empty = is_last && !before.is_owned();
-                return if is_empty { Pushed::Last } else { Pushed::Done };
+                return if is_empty {
+                    Pushed::Last(Empty { region, run })
+                } else {
+                    Pushed::Done
+                };
             }
         }
     }
+}
 
-    /// Gives a run's memory back, without the arena's lock: the kernel may take its time.
-    ///
-    /// # Safety
-    ///
-    /// All its slots are free, and the list says that they are neither to be taken up nor empty.
-    pub unsafe fn release(region: NonNull<Self>, run: usize) {
+impl Empty {
+    /// Gives its memory back, without the arena's lock: the kernel may take its time.
+    pub fn release(self) -> Released {
         #[cfg(all(test, not(stillpoint_loom)))]
         assert!(
             !super::IS_LOCKED.get(),
             "the kernel is called with the lock"
         );
-        // SAFETY: such a run holds the region.
-        let this = unsafe { region.as_ref() };
-        let slots = slots(run, this.size);
-        let start = run * RUN;
-        // SAFETY: the caller's promise.
-        unsafe { this.memory.release(start + slots.start, start + RUN) };
+        #[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+        {
+            // SAFETY: this holds the region.
+            let region = unsafe { self.region.as_ref() };
+            let start = self.run * RUN;
+            let first = start + slots(self.run, region.size).start;
+            // SAFETY: all slots are free, and no thread takes one.
+            unsafe { region.memory.release(first, start + RUN) };
+        }
+        Released(self)
     }
 }
 
-/// Whether the caller of a push has the arena's lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pushing {
+/// Whether the caller of a push has the arena's lock, and so its list.
+#[derive(Clone, Copy, Debug)]
+pub enum Pushing<'l> {
     Unlocked,
-    Locked,
+    Locked(&'l List),
     /// It has, and a thread uses the stripe that has the run, whose word was this before.
-    Unchanged(Run),
+    Unchanged(&'l List, Run),
 }
 
 /// What became of a push.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
     Done,
     /// It may have been the run's last slot in use, and was not pushed: that needs the lock, and a
     /// stripe that has the run gives it up first.
-    Refused,
+    Refused(UsedSlot),
     /// It was the run's last slot in use.
-    Last,
+    Last(Empty),
 }
 
 /// A run that the threads of a stripe allocate from.
@@ -401,7 +383,7 @@ impl Owned {
         if let Some(position) = self.first {
             let slot = self.slot(position.offset());
             // SAFETY: it is in the list, which this has.
-            self.first = unsafe { Link::read(slot) };
+            self.first = unsafe { slot.cast::<Link>().as_mut() }.next();
             self.left -= 1;
             if let Some(next) = self.first {
                 prefetch(self.slot(next.offset()).as_ptr());
@@ -421,7 +403,7 @@ impl Owned {
         loop {
             let taken = Run::from_bits(before);
             let used = self.region().total(self.run) - taken.count();
-            // Acquire, pairs with `Region::push`: the slots' last uses, and their links.
+            // Acquire, pairs with `UsedSlot::push`: the slots' last uses, and their links.
             let exchanged = self.word().compare_exchange_weak(
                 before,
                 Run::owned_by(self.stripe, used).bits(),
@@ -466,11 +448,11 @@ impl Owned {
 
     /// Gives the run up, under the arena's lock, as no thread is to allocate from it before all of
     /// its slots are free. Returns it if they are.
-    pub fn close(self) -> Option<(NonNull<Region>, usize)> {
+    pub fn close(self) -> Option<Empty> {
         let mut before = self.word().load(Ordering::Relaxed);
         loop {
             let after = Run::from_bits(before).given_up(self.left);
-            // Acquire, pairs with `Region::push`: the slots' last uses, after which the region goes.
+            // Acquire, pairs with `UsedSlot::push`: the slots' last uses, after which the region goes.
             // Release: it carries on what pushes before have released.
             let given_up = self.word().compare_exchange_weak(
                 before,
@@ -480,8 +462,9 @@ impl Owned {
             );
             match given_up {
                 Ok(_) => {
-                    let is_empty = after.count() == self.region().total(self.run);
-                    return is_empty.then_some((self.region, self.run));
+                    let (region, run) = (self.region, self.run);
+                    let is_empty = after.count() == self.region().total(run);
+                    return is_empty.then_some(Empty { region, run });
                 }
                 Err(other) => before = other,
             }

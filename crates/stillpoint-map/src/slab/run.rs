@@ -14,7 +14,6 @@
 //! and it takes the whole list. So a push that compares nothing but the word is right even if the
 //! same word has come back meanwhile.
 
-use std::ptr::NonNull;
 use stillpoint_platform::sync::UnsafeCell;
 
 /// What positions count in.
@@ -117,29 +116,16 @@ impl Position {
 pub struct Link(UnsafeCell<u16>);
 
 impl Link {
-    /// Makes it of a slot.
-    ///
-    /// # Safety
-    ///
-    /// The slot has space for it, and is the caller's.
     #[inline]
-    pub unsafe fn write(slot: NonNull<u8>, next: Option<Position>) {
-        let next = next.map_or(0, |position| position.0);
-        // SAFETY: the caller's promise.
-        unsafe { slot.cast().write(Self(UnsafeCell::new(next))) };
+    pub fn to(next: Option<Position>) -> Self {
+        Self(UnsafeCell::new(next.map_or(0, |position| position.0)))
     }
 
-    /// Reads that of a slot.
-    ///
-    /// # Safety
-    ///
-    /// It holds one, and is the caller's.
+    /// Returns the position of the next free slot.
     #[inline]
-    pub unsafe fn read(slot: NonNull<u8>) -> Option<Position> {
-        // SAFETY: the caller's promise.
-        let link = unsafe { slot.cast::<Self>().as_ref() };
-        // SAFETY: the same.
-        Position::of(link.0.with(|next| unsafe { *next }))
+    pub fn next(&mut self) -> Option<Position> {
+        // SAFETY: borrowed mutably.
+        Position::of(self.0.with(|next| unsafe { *next }))
     }
 }
 

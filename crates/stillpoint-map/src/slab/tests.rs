@@ -1,7 +1,7 @@
 //! Tests of arenas alone.
 
 use super::{
-    Arena, DELETED, STEPS, TURNED_AWAY,
+    Arena, DELETED, STEPS, TURNED_AWAY, UsedSlot,
     list::{KEPT, List},
     region::{RUN, RUNS},
 };
@@ -63,7 +63,7 @@ impl Drop for Ours {
 
 fn free(slot: NonNull<u8>) {
     // SAFETY: allocated by the test, which does not use it any more.
-    unsafe { Arena::free(slot) };
+    unsafe { UsedSlot::of(slot) }.free();
 }
 
 const SLOTS_OF_A_RUN: usize = RUN / LAYOUT.size();

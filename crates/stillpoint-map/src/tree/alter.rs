@@ -2,29 +2,29 @@
 //! them.
 
 use super::{
-    change::Refused,
-    core::Reclaim,
-    entry::{Entry, Found, NewEntry},
+    change::{OldNode, Refused},
+    core::{Reclaim, Tree},
+    entry::{Entry, Found, NewEntry, owned},
     hint,
-    merge::FEW,
-    node::{Head, Inner, Leaf, Node},
+    merge::{FEW, OldFence},
+    node::{Inner, Kind, Leaf},
     search::Place,
     spare::Spares,
     store::{At, PinnedOrdered, sought},
 };
 use crate::{
-    slab::{Arena, has_slots},
+    section::Writer,
+    slab::{UsedSlot, has_slots},
     store::Policy,
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
-    marker::PhantomData,
     mem::needs_drop,
     ptr::NonNull,
 };
 use stillpoint::{
-    Destructor, Domain,
-    internal::{self, retire_in_place},
+    Destructor,
+    internal::{self, retire_in_place, retire_owning},
 };
 
 /// What an insert has done.
@@ -44,55 +44,48 @@ pub struct Occupied<'g, K, V> {
 }
 
 /// How nodes in slabs are freed.
-const LEAF: &Destructor = &Destructor::new(free_slot, size_of::<Leaf>());
-const INNER: &Destructor = &Destructor::new(free_slot, size_of::<Inner>());
+const LEAF: &Destructor = &in_slab(size_of::<Leaf>());
+const INNER: &Destructor = &in_slab(size_of::<Inner>());
 
-/// # Safety
-///
-/// The node is from an arena, and not used any more.
-unsafe fn free_slot(node: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { Arena::free(NonNull::new_unchecked(node)) };
+const fn in_slab(bytes: usize) -> Destructor {
+    // SAFETY: the promise of a retire: the node is from an arena, and not used any more.
+    Destructor::new(
+        |node| unsafe { UsedSlot::of(NonNull::new_unchecked(node)) }.free(),
+        bytes,
+    )
 }
 
-/// Where nodes and keys of a tree in `domain` go.
-struct To<'d, K, V> {
-    domain: &'d Domain,
-    is_weighed: bool,
-    entries: PhantomData<fn(K, V)>,
-}
-
-// SAFETY: `PinnedOrdered::to` takes the domain of the tree.
-unsafe impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
-    fn node(&self, node: Node) {
-        let (block, layout, slot) = match node.pointer() {
-            Ok(leaf) => (leaf.cast::<u8>(), Layout::new::<Leaf>(), LEAF),
-            Err(inner) => (inner.cast(), Layout::new::<Inner>(), INNER),
+// SAFETY: the domain is the map's.
+unsafe impl<K: Send + 'static, V: Send + 'static, P: Policy> Reclaim for PinnedOrdered<K, V, P> {
+    fn node(&self, node: OldNode<'_>) {
+        let node = node.node();
+        let (block, layout, slot) = match node.kind() {
+            Kind::Leaf(leaf) => (leaf.pointer().cast::<u8>(), Layout::new::<Leaf>(), LEAF),
+            Kind::Inner(inner) => (inner.pointer().cast(), Layout::new::<Inner>(), INNER),
         };
-        // SAFETY: found in a section that lasts. From an arena, or allocated with that layout; no reader
-        // from now on finds it.
+        // SAFETY: taken out of the tree. From an arena, or allocated with that layout.
         unsafe {
             if node.gate().is_in_slab() {
-                retire_in_place(self.domain, block.as_ptr(), slot);
+                retire_in_place(self.domain(), block.as_ptr(), slot);
             } else {
-                self.domain.retire_sized(block, layout);
+                self.domain().retire_sized(block, layout);
             }
         }
     }
 
-    fn old_fence(&self, entry: NonNull<Head>) {
-        // SAFETY: its value has been retired, and no reader from now on finds the fence.
-        unsafe { Entry::<K, V>::retire_key(entry.cast(), self.is_weighed, self.domain) };
+    fn old_fence(&self, fence: OldFence) {
+        let key = fence.entry().as_ptr().cast();
+        // It has been counted with the value if entries are weighed.
+        let heap_bytes = owned::<K>(self.weigh.map(|_| 0));
+        // SAFETY: an entry's whose value has been retired, and no reader from now on finds the fence.
+        unsafe { retire_owning(self.domain(), key, Entry::<K, V>::KEY, heap_bytes) };
     }
 }
 
 impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, P> {
-    fn to(&self) -> To<'_, K, V> {
-        To {
-            domain: self.domain(),
-            is_weighed: self.weigh.is_some(),
-            entries: PhantomData,
-        }
+    fn writer(&self) -> Option<Writer<'_, Tree, &Self>> {
+        // SAFETY: the domain is the map's.
+        Some(unsafe { Writer::of(self.tree()?, self) })
     }
 
     /// Puts an entry in, and returns it, and the one with its key that it has replaced. Ends the process
@@ -138,22 +131,21 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
     fn put_in_copy(&self, new: NewEntry<K, V>) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
         let mut spares = Spares::new();
         loop {
-            let (Some(tree), Some((path, place))) = (self.tree(), self.locate_by(new.key())) else {
+            let (Some(writer), Some((path, place))) = (self.writer(), self.locate_by(new.key()))
+            else {
                 return Err(new);
             };
             if place.entry.is_some() {
                 return Err(new);
             }
-            // SAFETY: found in this section; the entry is complete, and was sought.
-            let put =
-                unsafe { tree.insert_in_copy(&path, &place, new.item(), &mut spares, &self.to()) };
-            match put {
-                // SAFETY: it is, since this section.
-                Ok(()) => return Ok(unsafe { new.publish() }),
+            // SAFETY: found in this map just now; the entry is complete.
+            match unsafe { writer.insert_in_copy(&path, &place, new.item(), &mut spares) } {
+                // SAFETY: it is in the map, since this section.
+                Ok(()) => return Ok(unsafe { Found::of(new.into_head()) }),
                 Err(Refused::Changed | Refused::Full) => return Err(new),
                 Err(Refused::TooDeep) => no_memory(),
                 Err(Refused::Spares { leaves, inners }) => {
-                    if !spares.provide(leaves, inners, tree.node_arenas()) {
+                    if !spares.provide(leaves, inners, writer.node_arenas()) {
                         no_memory();
                     }
                 }
@@ -176,9 +168,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
 
     /// Merges nodes that have become small when the entry of a key was removed.
     pub(super) fn merge_near(&self, key: &K) {
-        if let Some(tree) = self.tree() {
-            // SAFETY: inside a section of the map's domain; entries are of these types.
-            unsafe { tree.shrink(&mut sought::<K, V, K>(key), &self.to()) };
+        if let Some(writer) = self.writer() {
+            // SAFETY: this map's entries are of these types.
+            writer.shrink(&mut unsafe { sought::<K, V, K>(key) });
         }
     }
 
@@ -191,30 +183,40 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
         } else {
             None
         };
-        // SAFETY: of this map, whose entries are all of these types.
-        unsafe { NewEntry::new(hint::of(&key), key, value, arena) }
+        NewEntry::new(hint::of(&key), key, value, arena)
     }
 
+    /// Drops and frees an entry after a grace period: all of it, or only its value, if its key stays as a fence.
+    ///
     /// # Safety
     ///
-    /// The calling thread has taken the entry out of the map; its key stays as a fence or not.
+    /// The calling thread has taken the entry out of this map.
     #[inline]
-    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, stays: bool) {
-        if P::WAITS_FOR_READERS {
-            let heap_bytes = match self.weigh {
-                // SAFETY: it is not retired yet.
-                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
-                    let (key, value) = Found::of(entry.cast()).pair();
-                    Some(internal::weigh(self.domain(), || weigh(key, value)))
-                },
-                _ => None,
-            };
-            // SAFETY: no reader from now on finds it.
-            unsafe { Entry::retire(entry, stays, heap_bytes, self.domain()) };
-        } else {
+    unsafe fn retire(&self, entry: Found<'_, K, V>, stays: bool) {
+        let (object, domain) = (entry.pointer().as_ptr(), self.domain());
+        if !P::WAITS_FOR_READERS {
             // SAFETY: broken on purpose. The block stays: a reader that still has the entry sees what
             // the drop has left.
-            unsafe { Entry::drop_at_once(entry) };
+            return unsafe { object.drop_in_place() };
+        }
+        let heap_bytes = match self.weigh {
+            Some(weigh) if needs_drop::<Entry<K, V>>() => {
+                let (key, value) = entry.pair();
+                Some(internal::weigh(domain, || weigh(key, value)))
+            }
+            _ => None,
+        };
+        // SAFETY: no reader from now on finds it, and no thread changes its contents any more.
+        unsafe {
+            if stays {
+                // In any case: the second half frees the memory.
+                let heap_bytes = owned::<V>(heap_bytes);
+                retire_owning(domain, object.cast(), Entry::<K, V>::VALUE, heap_bytes);
+            } else if needs_drop::<Entry<K, V>>() {
+                retire_owning(domain, object.cast(), Entry::<K, V>::ALL, heap_bytes);
+            } else {
+                retire_in_place(domain, object.cast(), Entry::<K, V>::ALL);
+            }
         }
     }
 }
@@ -226,14 +228,14 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
     ///
     /// The entry, if the place has changed.
     fn put(&self, new: NewEntry<K, V>) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        let Some(tree) = self.map.tree() else {
+        let Some(tree) = self.map().tree() else {
             return Err(new);
         };
-        // SAFETY: found in this section; the entry is complete, and was sought.
-        match unsafe { tree.insert(&self.place, new.item()) } {
-            // SAFETY: it is, since this section.
-            Ok(()) => Ok(unsafe { new.publish() }),
-            Err(Refused::Full) => self.map.put_in_copy(new),
+        // SAFETY: the entry is complete.
+        match unsafe { tree.insert(self.place(), new.item()) } {
+            // SAFETY: it is in the map, since this section.
+            Ok(()) => Ok(unsafe { Found::of(new.into_head()) }),
+            Err(Refused::Full) => self.map().put_in_copy(new),
             Err(_) => Err(new),
         }
     }
@@ -244,18 +246,18 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
     ///
     /// The new entry, if another thread has replaced or removed the one of the place.
     pub fn replace(self, new: NewEntry<K, V>) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        let map = self.map;
+        let map = self.map();
         let (Some(tree), Some(old)) = (map.tree(), self.found()) else {
             return Err(new);
         };
         let mut now = Some(self);
         while let Some(at) = now {
-            // SAFETY: found in a section that lasts for `'g`; the new one is complete.
-            if let Ok(stays) = unsafe { tree.replace(&at.place, new.item().entry) } {
-                // SAFETY: it is, since this section.
-                let new = unsafe { new.publish() };
+            // SAFETY: the new one is complete.
+            if let Ok(stays) = unsafe { tree.replace(at.place(), new.item().entry) } {
+                // SAFETY: it is in the map, since this section.
+                let new = unsafe { Found::of(new.into_head()) };
                 // SAFETY: taken out just now, by this thread.
-                unsafe { map.retire(old.pointer(), stays) };
+                unsafe { map.retire(old, stays) };
                 return Ok(new);
             }
             // What is beside it has changed, or itself.
@@ -267,7 +269,7 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
     /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
     /// removed it.
     pub fn remove(self) -> bool {
-        let map = self.map;
+        let map = self.map();
         let Some(found) = self.found() else {
             return false;
         };
@@ -284,18 +286,17 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
 
     /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
     pub fn try_remove(&self) -> bool {
-        let map = self.map;
+        let map = self.map();
         let (Some(tree), Some(found)) = (map.tree(), self.found()) else {
             return false;
         };
-        // SAFETY: found in this section.
-        let Ok(stays) = (unsafe { tree.remove(&self.place) }) else {
+        let Ok(stays) = tree.remove(self.place()) else {
             return false;
         };
         // Before user code, which may panic.
         // SAFETY: taken out just now, by this thread.
-        unsafe { map.retire(found.pointer(), stays) };
-        if map.is_merge_due(&self.place) {
+        unsafe { map.retire(found, stays) };
+        if map.is_merge_due(self.place()) {
             map.merge_near(found.key());
         }
         true

@@ -11,7 +11,7 @@
 //!
 //! A leaf whose slots are used up is replaced by a copy or by two; leaves that have become small are
 //! replaced by one. Then the parent gets another child; or it is itself replaced by a copy, or by
-//! two, under the grandparent's lock, and so on upwards ([`Tree::graft`]). However many nodes are
+//! two, under the grandparent's lock, and so on upwards ([`graft`](Pinned::graft)). However many nodes are
 //! replaced, one store publishes them. They are marked as dead before they are unlocked: threads that
 //! wait for them look again. All of that is allocated before.
 //!
@@ -23,12 +23,15 @@
 use super::{
     core::{Reclaim, Tree},
     gate::Gate,
-    node::{Fence, Head, Inner, Item, KEYS, Leaf, Node},
+    node::{Fence, Head, Inner, Item, KEYS, Leaf, Link, Node},
     order::SLOTS,
     search::{DEPTH, Path, Place},
     spare::Spares,
 };
-use crate::core::fence_change;
+use crate::{
+    core::fence_change,
+    section::{Pinned, Writer},
+};
 use std::ptr::{self, NonNull};
 use stillpoint_platform::fork;
 
@@ -50,15 +53,25 @@ pub(super) const ROOMY: usize = SLOTS * 3 / 4;
 
 /// What takes the place of one child or two.
 pub(super) enum New {
-    One(Node),
-    Two(Node, Fence, Node),
+    One(Link),
+    Two(Link, Fence, Link),
+}
+
+/// A node that the thread has taken out of the tree.
+#[derive(Debug)]
+pub struct OldNode<'t>(Node<'t>);
+
+impl<'t> OldNode<'t> {
+    pub fn node(&self) -> Node<'t> {
+        self.0
+    }
 }
 
 /// Locks that are held, and what dies.
 pub(super) struct Held<'t> {
     gates: [Option<&'t Gate>; DEPTH + 4],
     held: usize,
-    dead: [Option<Node>; DEPTH + 3],
+    dead: [Option<Node<'t>>; DEPTH + 3],
     dying: usize,
 }
 
@@ -80,27 +93,9 @@ impl<'t> Held<'t> {
         !gate.is_dead()
     }
 
-    pub(super) fn dies(&mut self, node: Node) {
+    fn dies(&mut self, node: Node<'t>) {
         self.dead[self.dying] = Some(node);
         self.dying += 1;
-    }
-
-    /// The change has been published. Then the locks are free.
-    ///
-    /// # Safety
-    ///
-    /// The nodes that die were found in a section that lasts.
-    pub(super) unsafe fn bury(self, reclaim: &impl Reclaim) {
-        let dead = self.dead;
-        for node in dead.into_iter().flatten() {
-            // SAFETY: the caller's promise.
-            unsafe { node.gate() }.kill();
-        }
-        drop(self);
-        // With nothing locked.
-        dead.into_iter()
-            .flatten()
-            .for_each(|node| reclaim.node(node));
     }
 }
 
@@ -113,7 +108,7 @@ impl Drop for Held<'_> {
 /// The children and fences of an inner node that is being made.
 pub(super) struct Draft {
     fences: [Fence; KEYS + 1],
-    children: [Node; KEYS + 2],
+    children: [Link; KEYS + 2],
     /// Of the fences.
     len: usize,
 }
@@ -126,16 +121,16 @@ impl Draft {
         };
         Self {
             fences: [nothing; KEYS + 1],
-            children: [Node(ptr::null_mut()); KEYS + 2],
+            children: [Link::NONE; KEYS + 2],
             len: 0,
         }
     }
 
-    pub(super) fn first(&mut self, child: Node) {
+    pub(super) fn first(&mut self, child: Link) {
         self.children[0] = child;
     }
 
-    pub(super) fn push(&mut self, fence: Fence, child: Node) {
+    pub(super) fn push(&mut self, fence: Fence, child: Link) {
         self.fences[self.len] = fence;
         self.len += 1;
         self.children[self.len] = child;
@@ -143,7 +138,7 @@ impl Draft {
 
     pub(super) fn append(&mut self, node: &Inner) {
         for at in 0..node.len() {
-            self.push(node.fence(at), node.child(at + 1));
+            self.push(node.fence(at), node.hook(at + 1).link());
         }
     }
 
@@ -151,7 +146,7 @@ impl Draft {
     pub(super) fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
         let make = |spares: &mut Spares, from: usize, to: usize| {
             let inner = Inner::new(&self.fences[from..to], &self.children[from..=to]);
-            spares.inner(inner).map(Node::inner)
+            spares.inner(inner)
         };
         if self.len <= KEYS {
             return Some(New::One(make(spares, 0, self.len)?));
@@ -172,115 +167,6 @@ impl Tree {
     pub(super) fn note(&self, more: u64) {
         self.count.add(more);
         fence_change();
-    }
-
-    /// Puts an entry in at a place that has none.
-    ///
-    /// # Errors
-    ///
-    /// If it was not put in.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section in which the place was found. The entry is complete, in no tree, and its
-    /// key is the one that was sought, or compares like it.
-    pub unsafe fn insert(&self, place: &Place<'_>, item: Item) -> Result<(), Refused> {
-        let leaf = place.leaf;
-        let locked = leaf.get().gate.locked();
-        if leaf.gate.is_dead() || !Self::is_unchanged(place) {
-            return Err(Refused::Changed);
-        }
-        if leaf.gate.used() == SLOTS {
-            return Err(Refused::Full);
-        }
-        leaf.put(Self::behind_fence(place), item);
-        drop(locked);
-        self.note(1);
-        Ok(())
-    }
-
-    /// As [`insert`](Self::insert), in a leaf whose slots are used up: it is replaced, by one or by two.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    ///
-    /// # Safety
-    ///
-    /// As there; the path leads to the place.
-    #[cold]
-    pub unsafe fn insert_in_copy<'t>(
-        &'t self,
-        path: &Path<'t>,
-        place: &Place<'t>,
-        item: Item,
-        spares: &mut Spares,
-        reclaim: &impl Reclaim,
-    ) -> Result<(), Refused> {
-        // SAFETY: the caller's promise.
-        let inserted = unsafe { self.replace_by_copy(path, place, item, spares, reclaim) };
-        spares.take_back();
-        inserted?;
-        self.note(1);
-        Ok(())
-    }
-
-    /// # Safety
-    ///
-    /// As for `insert_in_copy`.
-    unsafe fn replace_by_copy<'t>(
-        &'t self,
-        path: &Path<'t>,
-        place: &Place<'t>,
-        item: Item,
-        spares: &mut Spares,
-        reclaim: &impl Reclaim,
-    ) -> Result<(), Refused> {
-        let mut held = Held::new();
-        let leaf = place.leaf;
-        let is_alive = held.lock(&leaf.get().gate);
-        if !is_alive || !Self::is_unchanged(place) || leaf.gate.used() < SLOTS {
-            return Err(Refused::Changed);
-        }
-        if !spares.has_leaves() {
-            // Before slots are frozen for a copy that cannot be made.
-            return Err(Self::too_few(path));
-        }
-        leaf.freeze_all();
-        let mut items = [item; SLOTS + 1];
-        let old = place.order.len();
-        let new_at = Self::behind_fence(place);
-        for (at, item) in leaf.items().enumerate() {
-            items[if at < new_at { at } else { at + 1 }] = item;
-        }
-        let items = &items[..=old];
-        let too_few = || Self::too_few(path);
-        let new = if items.len() <= ROOMY {
-            let copy = spares
-                .leaf(Leaf::new(leaf.lower, items))
-                .ok_or_else(too_few)?;
-            New::One(Node::leaf(copy))
-        } else {
-            // Keys that come in their order fill the leaves.
-            let middle = if new_at == old && path.is_last(path.len()) {
-                old
-            } else {
-                items.len() / 2
-            };
-            let fence = self.fence_of(items[middle]);
-            let low = spares.leaf(Leaf::new(leaf.lower, &items[..middle]));
-            let high = spares.leaf(Leaf::new(fence.entry, &items[middle..]));
-            let (low, high) = low.zip(high).ok_or_else(too_few)?;
-            New::Two(Node::leaf(low), fence, Node::leaf(high))
-        };
-        let leaf = Node::leaf(leaf.pointer());
-        held.dies(leaf);
-        // SAFETY: the caller's promise.
-        unsafe { self.graft(path, path.len(), None, &[leaf], new, &mut held, spares) }?;
-        spares.keep();
-        // SAFETY: the caller's promise.
-        unsafe { held.bury(reclaim) };
-        Ok(())
     }
 
     /// The place of a new entry in its leaf: behind the one whose key is the leaf's fence, also if
@@ -318,17 +204,30 @@ impl Tree {
         }
     }
 
+    pub(super) fn is_fence(place: &Place<'_>) -> bool {
+        place
+            .entry
+            .is_some_and(|entry| entry.as_ptr() == place.leaf.lower)
+    }
+
     fn is_unchanged(place: &Place<'_>) -> bool {
         // Slots are filled once, so the same order is the same keys, also if others came and went between.
         place.leaf.order() == place.order && place.generation == fork::process().generation()
     }
+}
 
+impl Pinned<Tree> {
     /// Has the tree lead to what is new where it leads to `old`, which are locked: children of the
-    /// step before `level`, from `first` on. `None` for the child that the path goes to.
+    /// step before `level`, from `first` on. `None` for the child that the path goes to. Then nothing is locked.
+    ///
+    /// # Errors
+    ///
+    /// If the tree stays as it was.
     ///
     /// # Safety
     ///
-    /// Inside the section in which the path was found.
+    /// The path was found in this tree; `old` are nodes of it, or beside it, and alive. What is new was made of
+    /// `spares`, and leads to all that is to stay of what they lead to.
     #[allow(
         clippy::too_many_arguments,
         reason = "two callers, which have them all"
@@ -337,16 +236,25 @@ impl Tree {
         &'t self,
         path: &Path<'t>,
         mut level: usize,
-        first: Option<usize>,
-        old: &[Node],
+        mut first: Option<usize>,
+        old: &[Node<'t>],
         mut new: New,
-        held: &mut Held<'t>,
+        mut held: Held<'t>,
         spares: &mut Spares,
-    ) -> Result<(), Refused> {
-        let mut old = [old[0], *old.last().unwrap_or(&old[0])];
-        let mut first = first;
-        let mut count = if old[0] == old[1] { 1 } else { 2 };
-        while level > 0 {
+    ) -> Result<impl Iterator<Item = OldNode<'t>> + use<'t>, Refused> {
+        old.iter().for_each(|node| held.dies(*node));
+        let mut count = old.len();
+        let mut old = [old[0], old[count - 1]];
+        let root = loop {
+            if level == 0 {
+                break Some(match new {
+                    New::One(node) => node,
+                    New::Two(..) if path.len() == DEPTH => return Err(Refused::TooDeep),
+                    New::Two(low, fence, high) => spares
+                        .inner(Inner::new(&[fence], &[low, high]))
+                        .ok_or_else(|| Tree::too_few(path))?,
+                });
+            }
             level -= 1;
             let step = path.step(level);
             let (parent, at) = (step.node, first.take().unwrap_or(step.at));
@@ -364,8 +272,9 @@ impl Tree {
             if count == 1
                 && let New::One(node) = new
             {
-                parent.set_child(at, node);
-                return Ok(());
+                // SAFETY: the caller's promise.
+                unsafe { parent.hook(at).set(node) };
+                break None;
             }
             let mut draft = Draft::new();
             let mut add = |fence: Option<Fence>, child| match fence {
@@ -383,10 +292,10 @@ impl Tree {
                         }
                     }
                 } else if number < at || number >= at + count {
-                    add(fence, parent.child(number));
+                    add(fence, parent.hook(number).link());
                 }
             }
-            let itself = Node::inner(parent.pointer());
+            let itself = Node::inner(parent);
             held.dies(itself);
             new = if level == 0 && draft.len == 0 {
                 // A root with one child gives way to it.
@@ -395,23 +304,47 @@ impl Tree {
                 let at_the_end = path.is_last(level + 1);
                 draft
                     .make(spares, at_the_end)
-                    .ok_or_else(|| Self::too_few(path))?
+                    .ok_or_else(|| Tree::too_few(path))?
             };
             (old, count) = ([itself; 2], 1);
-        }
-        let root = match new {
-            New::One(node) => node,
-            New::Two(..) if path.len() == DEPTH => return Err(Refused::TooDeep),
-            New::Two(low, fence, high) => {
-                let inner = spares.inner(Inner::new(&[fence], &[low, high]));
-                Node::inner(inner.ok_or_else(|| Self::too_few(path))?)
-            }
         };
-        held.lock(&self.gate);
-        if cfg!(any(debug_assertions, stillpoint_loom)) {
-            assert_eq!(self.root(), old[0], "the root has moved");
+        if let Some(root) = root {
+            held.lock(&self.gate);
+            if cfg!(any(debug_assertions, stillpoint_loom)) {
+                assert_eq!(self.root(), old[0], "the root has moved");
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.root.set(root) };
         }
-        self.set_root(root);
+        spares.keep();
+        let dead = held.dead;
+        dead.iter().flatten().for_each(|node| node.gate().kill());
+        drop(held);
+        Ok(dead.into_iter().flatten().map(OldNode))
+    }
+
+    /// Puts an entry in at a place that has none.
+    ///
+    /// # Errors
+    ///
+    /// If it was not put in.
+    ///
+    /// # Safety
+    ///
+    /// The entry is complete, of the same types as the others, and in no tree. It is freed when it was taken
+    /// out, and readers have left it.
+    pub unsafe fn insert(&self, place: &Place<'_>, item: Item) -> Result<(), Refused> {
+        let leaf = place.leaf;
+        let locked = leaf.get().gate.locked();
+        if leaf.gate.is_dead() || !Tree::is_unchanged(place) {
+            return Err(Refused::Changed);
+        }
+        if leaf.gate.used() == SLOTS {
+            return Err(Refused::Full);
+        }
+        leaf.put(Tree::behind_fence(place), item);
+        drop(locked);
+        self.note(1);
         Ok(())
     }
 
@@ -424,7 +357,7 @@ impl Tree {
     ///
     /// # Safety
     ///
-    /// As for [`Tree::insert`], at a place that has an entry.
+    /// As for [`insert`](Self::insert).
     #[inline]
     pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
@@ -433,7 +366,7 @@ impl Tree {
             return Err(Refused::Changed);
         }
         fence_change();
-        Ok(Self::is_fence(place))
+        Ok(Tree::is_fence(place))
     }
 
     /// The same, if the slot is frozen. Returns whether it was replaced: if a thread has frozen it that
@@ -445,35 +378,88 @@ impl Tree {
             return false;
         }
         let _locked = leaf.get().gate.locked();
-        !leaf.gate.is_dead() && Self::is_unchanged(place) && leaf.replace_locked(slot, old, new)
-    }
-
-    pub(super) fn is_fence(place: &Place<'_>) -> bool {
-        place
-            .entry
-            .is_some_and(|entry| entry.as_ptr() == place.leaf.lower)
+        !leaf.gate.is_dead() && Tree::is_unchanged(place) && leaf.replace_locked(slot, old, new)
     }
 
     /// Takes the entry of a place out, and returns whether its key is a fence, and so stays.
-    /// [`Tree::shrink`] comes after it.
+    /// [`Writer::shrink`] comes after it.
     ///
     /// # Errors
     ///
     /// If it was not taken out.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section in which the place was found; it has an entry.
-    pub unsafe fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
+    pub fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         let entry = place.entry.ok_or(Refused::Changed)?;
         let locked = leaf.get().gate.locked();
-        if leaf.gate.is_dead() || !Self::is_unchanged(place) || !leaf.freeze(slot, entry) {
+        if leaf.gate.is_dead() || !Tree::is_unchanged(place) || !leaf.freeze(slot, entry) {
             return Err(Refused::Changed);
         }
         leaf.take(place.at);
         drop(locked);
         self.note(1_u64.wrapping_neg());
-        Ok(Self::is_fence(place))
+        Ok(Tree::is_fence(place))
+    }
+}
+
+impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
+    /// As [`insert`](Pinned::insert), in a leaf whose slots are used up: it is replaced, by one or by two.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Safety
+    ///
+    /// As there; the path was found in this tree, and leads to the place.
+    #[cold]
+    pub unsafe fn insert_in_copy(
+        self,
+        path: &Path<'t>,
+        place: &Place<'t>,
+        item: Item,
+        spares: &mut Spares,
+    ) -> Result<(), Refused> {
+        spares.take_back();
+        let mut held = Held::new();
+        let leaf = place.leaf;
+        let is_alive = held.lock(&leaf.get().gate);
+        if !is_alive || !Tree::is_unchanged(place) || leaf.gate.used() < SLOTS {
+            return Err(Refused::Changed);
+        }
+        if !spares.has_leaves() {
+            // Before slots are frozen for a copy that cannot be made.
+            return Err(Tree::too_few(path));
+        }
+        leaf.freeze_all();
+        let mut items = [item; SLOTS + 1];
+        let old = place.order.len();
+        let new_at = Tree::behind_fence(place);
+        for (at, item) in leaf.items().enumerate() {
+            items[if at < new_at { at } else { at + 1 }] = item;
+        }
+        let items = &items[..=old];
+        let too_few = || Tree::too_few(path);
+        let new = if items.len() <= ROOMY {
+            let copy = spares.leaf(Leaf::new(leaf.lower, items));
+            New::One(copy.ok_or_else(too_few)?)
+        } else {
+            // Keys that come in their order fill the leaves.
+            let middle = if new_at == old && path.is_last(path.len()) {
+                old
+            } else {
+                items.len() / 2
+            };
+            let fence = self.fence_of(items[middle]);
+            let low = spares.leaf(Leaf::new(leaf.lower, &items[..middle]));
+            let high = spares.leaf(Leaf::new(fence.entry, &items[middle..]));
+            let (low, high) = low.zip(high).ok_or_else(too_few)?;
+            New::Two(low, fence, high)
+        };
+        let (tree, leaf) = (self.core(), Node::leaf(leaf));
+        // SAFETY: made just now of the leaf's entries and the new one; the rest is the caller's promise.
+        let dead = unsafe { tree.graft(path, path.len(), None, &[leaf], new, held, spares) }?;
+        dead.for_each(|node| self.world().node(node));
+        self.note(1);
+        Ok(())
     }
 }

@@ -1,13 +1,19 @@
 //! A tree without the types of its entries, and without their drops.
 
 use super::{
+    change::OldNode,
     gate::Gate,
-    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node},
+    merge::OldFence,
+    node::{Fence, Head, Hook, Inner, KEYS, Kind, Leaf, Link, Node},
     order::SLOTS,
-    search::{Path, Place, Sought},
+    search::{DEPTH, Path, Place, Sought},
     spare::Arenas,
 };
-use crate::{count::Count, section::Live, slab::Arena};
+use crate::{
+    count::Count,
+    section::{Live, Pinned},
+    slab::Arena,
+};
 use std::{
     alloc::Layout,
     cmp::Ordering as Is,
@@ -25,9 +31,9 @@ use stillpoint_platform::{
 /// It frees after a grace period of the tree's domain.
 pub unsafe trait Reclaim {
     /// Frees a node after a grace period.
-    fn node(&self, node: Node);
-    /// Frees the rest of an entry, which was taken out before, and whose key is no fence any more.
-    fn old_fence(&self, entry: NonNull<Head>);
+    fn node(&self, node: OldNode<'_>);
+    /// Frees the rest of an entry after a grace period.
+    fn old_fence(&self, fence: OldFence);
 }
 
 /// From so many entries on they lie in slabs, and their number is in many places.
@@ -40,7 +46,7 @@ const MANY_FOR_NODES: usize = if cfg!(miri) { MANY } else { 16 * MANY };
 /// A tree.
 #[derive(Debug)]
 pub struct Tree {
-    root: AtomicPtr<()>,
+    pub(super) root: Hook,
     /// About the root.
     pub(super) gate: Gate,
     /// Whether hints tell keys, so that fences have no entries.
@@ -58,121 +64,13 @@ impl Tree {
         let leaf = Box::new(Leaf::new(ptr::null_mut(), &[]));
         let leaf = NonNull::from(Box::leak(leaf));
         Self {
-            root: AtomicPtr::new(Node::leaf(leaf).0),
+            root: Hook::of(Link::leaf(leaf)),
             gate: Gate::new(0),
             hints_tell_keys,
             count: Count::new(),
             arena: AtomicPtr::new(ptr::null_mut()),
             leaves: AtomicPtr::new(ptr::null_mut()),
             inners: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    #[inline(always)]
-    pub fn root(&self) -> Node {
-        // Acquire, pairs with `set_root`: it is complete.
-        Node(self.root.load(Ordering::Acquire))
-    }
-
-    /// Under the lock.
-    pub(super) fn set_root(&self, root: Node) {
-        // Release, pairs with `root`: it is complete.
-        self.root.store(root.0, Ordering::Release);
-    }
-
-    /// The entry of a key.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the tree's domain.
-    #[inline(always)]
-    pub unsafe fn find<F: FnMut(Fence) -> Is>(
-        &self,
-        sought: &mut Sought<F>,
-    ) -> Option<NonNull<Head>> {
-        // SAFETY: the caller's promise.
-        let leaf = unsafe { sought.descend(self.root()) };
-        let order = leaf.order();
-        let (at, is_there) = sought.locate(&leaf, order);
-        is_there.then(|| leaf.entry(order.slot(at)))
-    }
-
-    /// Where the entry of a key is, or would be, or the first one behind it.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the tree's domain, which lasts for `'t`.
-    pub unsafe fn locate<'t, F: FnMut(Fence) -> Is>(&'t self, sought: &mut Sought<F>) -> Place<'t> {
-        let generation = fork::process().generation();
-        // SAFETY: the caller's promise.
-        let leaf = unsafe { sought.descend(self.root()) };
-        Self::place(sought, leaf, generation)
-    }
-
-    /// The same, and the way there.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    pub unsafe fn locate_by<'t, F: FnMut(Fence) -> Is>(
-        &'t self,
-        sought: &mut Sought<F>,
-    ) -> (Path<'t>, Place<'t>) {
-        let generation = fork::process().generation();
-        let root = self.root();
-        let mut path = Path::new();
-        // SAFETY: the caller's promise.
-        let leaf = unsafe { sought.descend_by(root, &mut path) };
-        (path, Self::place(sought, leaf, generation))
-    }
-
-    #[inline(always)]
-    fn place<'t, F: FnMut(Fence) -> Is>(
-        sought: &mut Sought<F>,
-        leaf: Live<'t, Leaf>,
-        generation: u64,
-    ) -> Place<'t> {
-        let order = leaf.order();
-        let (at, is_there) = sought.locate(&leaf, order);
-        Place {
-            entry: is_there.then(|| leaf.entry(order.slot(at))),
-            leaf,
-            order,
-            at,
-            generation,
-        }
-    }
-
-    /// Whether a leaf is all of the tree.
-    pub fn is_root(&self, leaf: Live<'_, Leaf>) -> bool {
-        self.root() == Node::leaf(leaf.pointer())
-    }
-
-    /// The place of the first entry, or of the last one. `None` if there is none. The path, which is
-    /// empty, then leads there.
-    ///
-    /// # Safety
-    ///
-    /// As for `locate`.
-    pub unsafe fn outermost<'t>(&'t self, is_last: bool, path: &mut Path<'t>) -> Option<Place<'t>> {
-        let generation = fork::process().generation();
-        let root = self.root();
-        // SAFETY: the caller's promise, here and below.
-        let mut leaf = unsafe { path.outermost(root, is_last) };
-        loop {
-            let order = leaf.order();
-            if order.len() > 0 {
-                let at = if is_last { order.len() - 1 } else { 0 };
-                return Some(Place {
-                    entry: Some(leaf.entry(order.slot(at))),
-                    leaf,
-                    order,
-                    at,
-                    generation,
-                });
-            }
-            // SAFETY: the same.
-            leaf = unsafe { path.beside(!is_last) }?;
         }
     }
 
@@ -209,7 +107,7 @@ impl Tree {
         // Acquire, pairs with `publish_arena`: it is complete.
         let arena = NonNull::new(place.load(Ordering::Acquire));
         match arena {
-            // SAFETY: it is there until `close_arenas`.
+            // SAFETY: it is there until `end`.
             Some(arena) => Some(unsafe { arena.as_ref() }),
             None if self.count.is_spread_out() => {
                 Self::publish_arena(place, make(self.count.get())?)
@@ -240,38 +138,19 @@ impl Tree {
                 NonNull::new(faster)?
             }
         };
-        // SAFETY: it is there until `close_arenas`.
+        // SAFETY: it is there until `end`.
         Some(unsafe { arena.as_ref() })
     }
 
-    /// Ends the arenas, each when its last slot is free.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the tree; nor does the caller any more.
-    pub unsafe fn close_arenas(&self) {
-        for place in [&self.arena, &self.leaves, &self.inners] {
-            let arena = place.swap(ptr::null_mut(), Ordering::Relaxed);
-            if let Some(arena) = NonNull::new(arena) {
-                // SAFETY: the caller's promise.
-                unsafe { Arena::close(arena) };
-            }
-        }
-    }
-
-    /// Frees all nodes. `old_fence` gets the entries whose keys were kept as fences.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the tree; nor does the caller any more, but for its entries.
-    pub unsafe fn free_nodes(&self, mut old_fence: impl FnMut(NonNull<Head>)) {
-        let mut path: [Option<(Live<'_, Inner>, usize)>; super::search::DEPTH + 1] =
-            Default::default();
+    /// Frees all nodes, and ends the arenas, each when its last slot is free. `old_fence` gets the entries whose
+    /// keys were kept as fences.
+    pub fn end(self, mut old_fence: impl FnMut(NonNull<Head>)) {
+        let mut path: [Option<(Live<'_, Inner>, usize)>; DEPTH + 1] = Default::default();
         let mut depth = 0;
-        let mut node = self.root();
-        loop {
-            // SAFETY: the caller's promise: it has not been freed yet, being the last one that is.
-            match unsafe { node.kind() } {
+        // SAFETY: no thread has a reference to the tree any more.
+        let mut node = unsafe { Pinned::of(&self) }.root();
+        'nodes: loop {
+            match node.kind() {
                 Kind::Inner(inner) => {
                     path[depth] = Some((inner, 0));
                     depth += 1;
@@ -290,7 +169,7 @@ impl Tree {
             }
             node = loop {
                 let Some((inner, at)) = depth.checked_sub(1).and_then(|depth| path[depth]) else {
-                    return;
+                    break 'nodes;
                 };
                 if at < inner.len() {
                     path[depth - 1] = Some((inner, at + 1));
@@ -299,8 +178,92 @@ impl Tree {
                 depth -= 1;
                 path[depth] = None;
                 // SAFETY: the same, of a node whose children have been freed.
-                unsafe { Node::inner(inner.pointer()).free() };
+                unsafe { Node::inner(inner).free() };
             };
+        }
+        for place in [&self.arena, &self.leaves, &self.inners] {
+            if let Some(arena) = NonNull::new(place.load(Ordering::Relaxed)) {
+                // SAFETY: the same; it is closed once.
+                unsafe { Arena::close(arena) };
+            }
+        }
+    }
+}
+
+impl Pinned<Tree> {
+    #[inline(always)]
+    pub fn root(&self) -> Node<'_> {
+        // SAFETY: found in a section that lasts; the rest is the promise of `Hook::set`.
+        unsafe { Node::of(self.root.link()) }
+    }
+
+    /// The entry of a key.
+    #[inline(always)]
+    pub fn find<F: FnMut(Fence) -> Is>(&self, sought: &mut Sought<F>) -> Option<NonNull<Head>> {
+        let leaf = sought.descend(self.root());
+        let order = leaf.order();
+        let (at, is_there) = sought.locate(&leaf, order);
+        is_there.then(|| leaf.entry(order.slot(at)))
+    }
+
+    /// Where the entry of a key is, or would be, or the first one behind it.
+    pub fn locate<F: FnMut(Fence) -> Is>(&self, sought: &mut Sought<F>) -> Place<'_> {
+        let generation = fork::process().generation();
+        let leaf = sought.descend(self.root());
+        Self::place(sought, leaf, generation)
+    }
+
+    /// The same, and the way there.
+    pub fn locate_by<F: FnMut(Fence) -> Is>(
+        &self,
+        sought: &mut Sought<F>,
+    ) -> (Path<'_>, Place<'_>) {
+        let generation = fork::process().generation();
+        let mut path = Path::new();
+        let leaf = sought.descend_by(self.root(), &mut path);
+        (path, Self::place(sought, leaf, generation))
+    }
+
+    #[inline(always)]
+    fn place<'t, F: FnMut(Fence) -> Is>(
+        sought: &mut Sought<F>,
+        leaf: Live<'t, Leaf>,
+        generation: u64,
+    ) -> Place<'t> {
+        let order = leaf.order();
+        let (at, is_there) = sought.locate(&leaf, order);
+        Place {
+            entry: is_there.then(|| leaf.entry(order.slot(at))),
+            leaf,
+            order,
+            at,
+            generation,
+        }
+    }
+
+    /// Whether a leaf is all of the tree.
+    pub fn is_root(&self, leaf: Live<'_, Leaf>) -> bool {
+        self.root() == Node::leaf(leaf)
+    }
+
+    /// The place of the first entry, or of the last one. `None` if there is none. The path, which is
+    /// empty, then leads there.
+    pub fn outermost<'t>(&'t self, is_last: bool, path: &mut Path<'t>) -> Option<Place<'t>> {
+        let generation = fork::process().generation();
+        let mut leaf = path.outermost(self.root(), is_last);
+        loop {
+            let order = leaf.order();
+            if order.len() > 0 {
+                let at = if is_last { order.len() - 1 } else { 0 };
+                return Some(Place {
+                    entry: Some(leaf.entry(order.slot(at))),
+                    leaf,
+                    order,
+                    at,
+                    generation,
+                });
+            }
+            leaf = path.beside(!is_last)?;
         }
     }
 }

@@ -5,8 +5,10 @@ use super::{
     hint,
     node::Item,
     search::{Hints, Path, Place},
+    store::PinnedOrdered,
     walk::Walk,
 };
+use crate::store::Policy;
 use std::{cmp::Ordering as Is, marker::PhantomData};
 
 /// Where a walk ends: at an entry, which belongs to it or not.
@@ -41,22 +43,20 @@ impl<K, V> Clone for Cursor<'_, K, V> {
     }
 }
 
-impl<'g, K, V> Cursor<'g, K, V> {
-    /// All entries that a walk finds.
-    ///
-    /// # Safety
-    ///
-    /// They are of these types, and found in a section that lasts for `'g`.
-    pub unsafe fn of(walk: Walk<'g>) -> Self {
-        Self {
-            walk,
+impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
+    /// A walk over all entries.
+    pub fn cursor(&self) -> Cursor<'_, K, V> {
+        Cursor {
+            walk: self.walk(),
             low: None,
             high: None,
             is_over: false,
             entries: PhantomData,
         }
     }
+}
 
+impl<'g, K, V> Cursor<'g, K, V> {
     /// Has it begin at that place: before the entry there, or behind it.
     pub fn begin_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
         place.at += usize::from(is_behind);
@@ -97,7 +97,7 @@ impl<'g, K, V> Cursor<'g, K, V> {
     }
 
     fn found(item: Item) -> Found<'g, K, V> {
-        // SAFETY: that of `of`.
+        // SAFETY: the walk is one of a map whose entries are of these types.
         unsafe { Found::of(item.entry) }
     }
 

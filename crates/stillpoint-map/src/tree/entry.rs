@@ -5,18 +5,15 @@
 //! after a grace period; what comes last frees the memory.
 
 use super::node::{Head, Item};
-use crate::slab::Arena;
+use crate::slab::{Arena, UsedSlot};
 use std::{
     alloc::{Layout, alloc, handle_alloc_error},
     marker::PhantomData,
-    mem::needs_drop,
+    mem::{self, needs_drop},
     ptr::NonNull,
     sync::atomic::{AtomicU32, Ordering},
 };
-use stillpoint::{
-    Destructor, Domain,
-    internal::{retire_in_place, retire_owning},
-};
+use stillpoint::Destructor;
 
 /// A key and its value.
 #[derive(Debug)]
@@ -41,7 +38,7 @@ impl<K, V> Drop for Free<K, V> {
         unsafe {
             let state = (*self.0.as_ptr()).head.state.load(Ordering::Relaxed);
             if state & IN_SLAB != 0 {
-                Arena::free(self.0.cast());
+                UsedSlot::of(self.0.cast()).free();
             } else {
                 std::alloc::dealloc(self.0.as_ptr().cast(), Layout::new::<Entry<K, V>>());
             }
@@ -50,38 +47,41 @@ impl<K, V> Drop for Free<K, V> {
 }
 
 impl<K, V> Entry<K, V> {
-    const ALL: &'static Destructor = &Destructor::new(Self::drop_all, size_of::<Self>());
-    const VALUE: &'static Destructor = &Destructor::new(Self::drop_value, size_of::<Self>());
-    const KEY: &'static Destructor = &Destructor::new(Self::drop_key, size_of::<Self>());
+    /// Drops an entry that is whole.
+    pub const ALL: &'static Destructor = &Destructor::new(
+        |entry| {
+            let entry = entry.cast::<Self>();
+            // SAFETY: the promise of a retire: it is not used any more.
+            unsafe {
+                let _free = Free(NonNull::new_unchecked(entry));
+                entry.drop_in_place();
+            }
+        },
+        size_of::<Self>(),
+    );
 
+    /// Drops the value, and leaves the key to [`KEY`](Self::KEY).
+    pub const VALUE: &'static Destructor = &Destructor::new(
+        |entry| {
+            let entry = entry.cast::<Self>();
+            // SAFETY: as above.
+            unsafe {
+                let _half = Half(NonNull::new_unchecked(entry));
+                (&raw mut (*entry).value).drop_in_place();
+            }
+        },
+        size_of::<Self>(),
+    );
+
+    /// Drops the key, and leaves the value to [`VALUE`](Self::VALUE).
+    pub const KEY: &'static Destructor = &Destructor::new(Self::drop_key, size_of::<Self>());
+
+    /// Drops the key of an entry, whose value another call drops.
+    ///
     /// # Safety
     ///
-    /// The entry is whole, and not used any more.
-    unsafe fn drop_all(entry: *mut u8) {
-        let entry = entry.cast::<Self>();
-        // SAFETY: the caller's promise.
-        unsafe {
-            let _free = Free(NonNull::new_unchecked(entry));
-            entry.drop_in_place();
-        }
-    }
-
-    /// # Safety
-    ///
-    /// The value is there, and not used any more. The key is dropped by another call.
-    unsafe fn drop_value(entry: *mut u8) {
-        let entry = entry.cast::<Self>();
-        // SAFETY: the caller's promise.
-        unsafe {
-            let _half = Half(NonNull::new_unchecked(entry));
-            (&raw mut (*entry).value).drop_in_place();
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for `drop_value`, the other way round.
-    unsafe fn drop_key(entry: *mut u8) {
+    /// The key is there, and not used any more.
+    pub unsafe fn drop_key(entry: *mut u8) {
         let entry = entry.cast::<Self>();
         // SAFETY: the caller's promise.
         unsafe {
@@ -105,37 +105,6 @@ impl<K, V> Entry<K, V> {
             )
         }
     }
-
-    /// Drops an entry, and leaves its memory: broken on purpose, for torture alone.
-    ///
-    /// # Safety
-    ///
-    /// No reader uses what the drop does not leave.
-    pub unsafe fn drop_at_once(entry: NonNull<Self>) {
-        // SAFETY: the caller's promise.
-        unsafe { entry.as_ptr().drop_in_place() };
-    }
-
-    /// Drops the key of an entry whose value has been retired, at once.
-    ///
-    /// # Safety
-    ///
-    /// No reader uses the key.
-    pub unsafe fn end_fence(entry: NonNull<Self>) {
-        // SAFETY: the caller's promise.
-        unsafe { Self::drop_key(entry.as_ptr().cast()) };
-    }
-
-    /// The key of an entry, whose value may have been dropped.
-    ///
-    /// # Safety
-    ///
-    /// The key is there for as long as `'g`.
-    #[inline(always)]
-    pub unsafe fn key_of<'g>(entry: NonNull<Head>) -> &'g K {
-        // SAFETY: the caller's promise.
-        unsafe { &(*entry.as_ptr().cast::<Self>()).key }
-    }
 }
 
 /// Notes that half of an entry has been dropped; the second half frees it.
@@ -153,50 +122,8 @@ impl<K, V> Drop for Half<K, V> {
     }
 }
 
-impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
-    /// Drops and frees an entry, which owns `heap_bytes` beside its own memory, after a grace period
-    /// of the domain: all of it, or only its value, if its key stays as a fence. `None` if it is not
-    /// known what it owns.
-    ///
-    /// # Safety
-    ///
-    /// It came from [`NewEntry`], and no reader from now on finds it.
-    #[inline]
-    pub unsafe fn retire(
-        entry: NonNull<Self>,
-        stays: bool,
-        heap_bytes: Option<usize>,
-        domain: &Domain,
-    ) {
-        let object = entry.as_ptr().cast();
-        // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
-        unsafe {
-            if stays {
-                // In any case: the second half frees the memory.
-                retire_owning(domain, object, Self::VALUE, owned::<V>(heap_bytes));
-            } else if needs_drop::<Self>() {
-                retire_owning(domain, object, Self::ALL, heap_bytes);
-            } else {
-                retire_in_place(domain, object, Self::ALL);
-            }
-        }
-    }
-
-    /// Drops the key of an entry, whose value has been retired, after a grace period. What it owns has
-    /// been counted with the value if the map `is_weighed`.
-    ///
-    /// # Safety
-    ///
-    /// As for `retire`, of the key.
-    pub unsafe fn retire_key(entry: NonNull<Self>, is_weighed: bool, domain: &Domain) {
-        let heap_bytes = owned::<K>(is_weighed.then_some(0));
-        // SAFETY: the caller's promise.
-        unsafe { retire_owning(domain, entry.as_ptr().cast(), Self::KEY, heap_bytes) };
-    }
-}
-
 /// Returns what half of an entry, a `T`, owns: nothing if it is not dropped.
-fn owned<T>(heap_bytes: Option<usize>) -> Option<usize> {
+pub fn owned<T>(heap_bytes: Option<usize>) -> Option<usize> {
     if needs_drop::<T>() {
         heap_bytes
     } else {
@@ -214,26 +141,21 @@ pub struct NewEntry<K, V> {
 impl<K, V> NewEntry<K, V> {
     /// Makes one, in a slot of the arena if there is one.
     /// Ends the process without memory.
-    ///
-    /// # Safety
-    ///
-    /// The arena is for entries of this layout.
     #[inline]
-    pub unsafe fn new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
+    pub fn new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
         let layout = Layout::new::<Entry<K, V>>();
-        let (place, state) = match arena.and_then(Arena::allocate) {
+        let (entry, state) = match arena.and_then(Arena::allocate_for::<Entry<K, V>>) {
             Some(slot) => (slot, IN_SLAB),
             None => {
                 // SAFETY: not of size 0.
-                let place = NonNull::new(unsafe { alloc(layout) });
+                let place = NonNull::new(unsafe { alloc(layout) }.cast());
                 (place.unwrap_or_else(|| handle_alloc_error(layout)), 0)
             }
         };
-        let entry = place.cast::<Entry<K, V>>();
         let head = Head {
             state: AtomicU32::new(state),
         };
-        // SAFETY: the place is this thread's, and large enough, by the caller's promise.
+        // SAFETY: the place is this thread's, and large enough.
         unsafe { entry.write(Entry { head, key, value }) };
         Self { entry, hint }
     }
@@ -247,7 +169,7 @@ impl<K, V> NewEntry<K, V> {
     }
 
     pub fn key(&self) -> &K {
-        // SAFETY: made by `try_new`, and no tree has it.
+        // SAFETY: made by `new`, and no tree has it.
         unsafe { &(*self.entry.as_ptr()).key }
     }
 
@@ -255,30 +177,21 @@ impl<K, V> NewEntry<K, V> {
         self.hint
     }
 
-    /// It is in a tree now.
-    ///
-    /// # Safety
-    ///
-    /// It is, and has been put there in a section of its domain that lasts for `'g`.
-    pub unsafe fn publish<'g>(self) -> Found<'g, K, V> {
-        let entry = self.entry;
-        std::mem::forget(self);
-        // SAFETY: made by `try_new`; the caller's promise.
-        unsafe { Found::of(entry.cast()) }
+    /// Leaves it to a tree.
+    pub fn into_head(self) -> NonNull<Head> {
+        mem::ManuallyDrop::new(self).entry.cast()
     }
 
     /// Takes the key and the value out of it.
     pub fn into_pair(self) -> (K, V) {
-        let entry = self.entry;
-        std::mem::forget(self);
-        // SAFETY: made by `try_new`, and no tree has it.
-        unsafe { Entry::take(entry) }
+        // SAFETY: made by `new`, and no tree has it.
+        unsafe { Entry::take(self.into_head().cast()) }
     }
 }
 
 impl<K, V> Drop for NewEntry<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `try_new`, and no tree has it.
+        // SAFETY: made by `new`, and no tree has it.
         drop(unsafe { Entry::take(self.entry) });
     }
 }
@@ -321,7 +234,7 @@ impl<'g, K, V> Found<'g, K, V> {
     #[inline(always)]
     pub fn key(self) -> &'g K {
         // SAFETY: found in a section that lasts for `'g`, before whose end nothing of it is dropped.
-        unsafe { Entry::<K, V>::key_of(self.entry.cast()) }
+        unsafe { &(*self.entry.as_ptr()).key }
     }
 
     #[inline(always)]

@@ -13,8 +13,8 @@ use super::{
     entry::Entry,
     iter::IntoIter,
     map::{BTreeMap, bounds},
-    node::{Fence, Node},
-    search::{Path, Place},
+    node::Node,
+    search::{Path, Place, Step},
     store::{Ordered, PinnedOrdered},
     walk::Walk,
 };
@@ -194,60 +194,42 @@ impl Tree {
         if !Self::is_fence(place) {
             return false;
         }
-        // It is in the last node that the path does not leave by its first child.
+        // The fence is in the last node that the path does not leave by its first child.
         let turn = (0..path.len()).rev().find(|level| path.step(*level).at > 0);
         let turn = turn.expect("a leaf with a fence has leaves before it");
-        let first = leaf.items().next().map(|item| self.fence_of(item));
-        // SAFETY: the caller's promise.
-        unsafe {
-            if let Some(fence) = first {
-                Self::set_fence_before(path, turn, fence);
-                (*leaf.pointer().as_ptr()).lower = fence.entry;
-            } else {
-                self.take_leaf(path, place, turn);
-            }
+        let replace_fence = |fence| {
+            let Step { node, at } = path.step(turn);
+            // SAFETY: the caller's promise; so below.
+            unsafe { (*node.pointer().as_ptr()).set_fence(at - 1, fence) };
+        };
+        if let Some(first) = leaf.items().next() {
+            let fence = self.fence_of(first);
+            replace_fence(fence);
+            // SAFETY: as above.
+            unsafe { (*leaf.pointer().as_ptr()).lower = fence.entry };
+            return false;
         }
-        first.is_none()
-    }
-
-    /// Replaces the fence before a child of the path's node at that level.
-    ///
-    /// # Safety
-    ///
-    /// The caller is alone with the tree, in which the path was found. The child is not the first one.
-    unsafe fn set_fence_before(path: &Path<'_>, level: usize, fence: Fence) {
-        let step = path.step(level);
-        // SAFETY: the caller's promise.
-        unsafe { (*step.node.pointer().as_ptr()).set_fence(step.at - 1, fence) };
-    }
-
-    /// Frees an empty leaf, and the nodes above that have no other child. Removes the leaf's fence, which stands
-    /// before the child of the path's node at level `turn`.
-    ///
-    /// # Safety
-    ///
-    /// As for `take`.
-    unsafe fn take_leaf(&self, path: &Path<'_>, place: &Place<'_>, turn: usize) {
-        // The level of the lowest node that keeps another child.
+        // The leaf goes, with the nodes above that have no other child.
         let has_others = |level: &usize| path.step(*level).node.len() > 0;
         let cut = (turn..path.len()).rev().find(has_others).unwrap_or(turn);
         let step = path.step(cut);
-        // SAFETY: the caller's promise: no thread reads what is freed.
+        // SAFETY: as above: no thread reads what is freed.
         unsafe {
             let fence = (*step.node.pointer().as_ptr()).take_child(step.at);
             if cut > turn {
                 // What was the second child begins where the first one did.
-                Self::set_fence_before(path, turn, fence);
+                replace_fence(fence);
             }
-            Node::leaf(place.leaf.pointer()).free();
+            Node::leaf(leaf).free();
             for level in cut + 1..path.len() {
-                Node::inner(path.step(level).node.pointer()).free();
+                Node::inner(path.step(level).node).free();
             }
             if cut == 0 && step.node.len() == 0 {
-                self.set_root(step.node.child(0));
-                Node::inner(step.node.pointer()).free();
+                self.root.set(step.node.hook(0).link());
+                Node::inner(step.node).free();
             }
         }
+        true
     }
 }
 
@@ -391,8 +373,7 @@ impl<K: Ord, V> BTreeMap<K, V> {
         let mut path = Path::new();
         // SAFETY: nothing is removed while the references are used.
         let alone = unsafe { self.alone() };
-        // SAFETY: the map is borrowed mutably for as long as the result.
-        let place = unsafe { alone.tree()?.outermost(is_last, &mut path) }?;
+        let place = alone.tree()?.outermost(is_last, &mut path)?;
         OccupiedEntry::of(alone, path, place)
     }
 }
@@ -476,7 +457,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         let store = pinned.store();
         let mut walk = store.walk();
         while let Some(item) = walk.next() {
-            let entry = item.entry.cast();
+            let entry = item.entry.cast::<Entry<K, V>>();
             // SAFETY: of the map that is borrowed mutably; `keep` has the only references, until it returns.
             if unsafe {
                 let (key, value) = IterMut::pair(entry);
@@ -485,7 +466,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
                 continue;
             }
             // SAFETY: in the map until it is taken out.
-            let place = store.locate_by::<K>(unsafe { Entry::<K, V>::key_of(item.entry) });
+            let place = store.locate_by::<K>(unsafe { &(*entry.as_ptr()).key });
             let (Some(tree), Some((path, place))) = (store.tree(), place) else {
                 continue;
             };

@@ -194,15 +194,6 @@ pub fn of_sought<Q: ?Sized>(key: &Q) -> u64 {
         // SAFETY: both are slices of bytes, of that size.
         return first(unsafe { std::slice::from_raw_parts(bytes, size_of_val(key)) });
     }
-    // SAFETY: of a type that is neither, but has a hint, the size is known.
-    unsafe { of_thin(key) }
-}
-
-/// # Safety
-///
-/// Only what [`of`] recognizes is read.
-#[inline(always)]
-unsafe fn of_thin<Q: ?Sized>(key: &Q) -> u64 {
     /// Reads a key of an unsized type parameter that is known to be sized.
     macro_rules! thin {
         ($($thin:ty),*) => {$(

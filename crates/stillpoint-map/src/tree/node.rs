@@ -11,9 +11,9 @@ use super::{
     order::{Order, SLOTS},
     search::Hints,
 };
-use crate::{memory::prefetch, section::Live, slab::Arena};
+use crate::{memory::prefetch, section::Live, slab::UsedSlot};
 use std::{
-    alloc::Layout,
+    marker::PhantomData,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -81,11 +81,10 @@ impl Leaf {
             order: AtomicU64::new(Order::first(items.len()).bits()),
             gate: Gate::new(items.len()),
             hints: std::array::from_fn(|slot| {
-                AtomicU64::new(items.get(slot).map_or(0, |item| item.hint))
+                AtomicU64::new(items.get(slot).unwrap_or(&Item::NONE).hint)
             }),
             entries: std::array::from_fn(|slot| {
-                let item = items.get(slot);
-                AtomicPtr::new(item.map_or(ptr::null_mut(), |item| item.entry.as_ptr()))
+                AtomicPtr::new(items.get(slot).unwrap_or(&Item::NONE).entry.as_ptr())
             }),
             lower,
         }
@@ -113,12 +112,8 @@ impl Leaf {
     pub fn entry(&self, slot: usize) -> NonNull<Head> {
         // Acquire, pairs with `replace`: the entry is complete.
         let entry = self.entries[slot].load(Ordering::Acquire);
-        let entry = entry.map_addr(|address| address & !FROZEN);
-        if cfg!(any(debug_assertions, stillpoint_loom)) {
-            assert!(!entry.is_null(), "an order has a slot that is not filled");
-        }
-        // SAFETY: an order has the slot, so it was filled before (`put`), and is never emptied.
-        unsafe { NonNull::new_unchecked(entry) }
+        // SAFETY: made of what is not null, also in a slot that is not filled.
+        unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & !FROZEN)) }
     }
 
     /// Puts an entry in a slot that was never used, at that place of the order. Under the lock.
@@ -208,13 +203,13 @@ pub struct Inner {
     len: usize,
     hints: [u64; KEYS],
     entries: [*mut Head; KEYS],
-    children: [AtomicPtr<()>; KEYS + 1],
+    children: [Hook; KEYS + 1],
 }
 
 impl Inner {
     /// Of one more child than fences.
-    pub fn new(fences: &[Fence], children: &[Node]) -> Self {
-        debug_assert_eq!(fences.len() + 1, children.len());
+    pub fn new(fences: &[Fence], children: &[Link]) -> Self {
+        assert!(fences.len() <= KEYS && children.len() == fences.len() + 1);
         Self {
             gate: Gate::new(0),
             len: fences.len(),
@@ -223,7 +218,7 @@ impl Inner {
                 fences.get(at).map_or(ptr::null_mut(), |fence| fence.entry)
             }),
             children: std::array::from_fn(|at| {
-                AtomicPtr::new(children.get(at).map_or(ptr::null_mut(), |child| child.0))
+                Hook::of(children.get(at).copied().unwrap_or(Link::NONE))
             }),
         }
     }
@@ -259,12 +254,12 @@ impl Inner {
         }
     }
 
-    /// The child of that number, up to [`len`](Self::len).
+    /// Where the child of that number hangs, up to [`len`](Self::len).
     #[inline(always)]
-    pub fn child(&self, at: usize) -> Node {
-        debug_assert!(at <= self.len);
-        // Acquire, pairs with `set_child`: it is complete.
-        Node(self.children[at].load(Ordering::Acquire))
+    pub fn hook(&self, at: usize) -> &Hook {
+        assert!(at <= self.len);
+        // SAFETY: there are at most `KEYS` fences.
+        unsafe { self.children.get_unchecked(at) }
     }
 
     /// Replaces a fence, for a caller that is alone with the tree.
@@ -279,17 +274,9 @@ impl Inner {
         let fence = self.fence(taken);
         self.hints.copy_within(taken + 1..len, taken);
         self.entries.copy_within(taken + 1..len, taken);
-        for at in at..len {
-            self.set_child(at, self.child(at + 1));
-        }
+        self.children[at..=len].rotate_left(1);
         self.len -= 1;
         fence
-    }
-
-    /// Replaces a child. Under the lock.
-    pub fn set_child(&self, at: usize, child: Node) {
-        // Release, pairs with `child`: it is complete.
-        self.children[at].store(child.0, Ordering::Release);
     }
 }
 
@@ -302,12 +289,70 @@ pub fn prefetch_all<T>(what: &T) {
     }
 }
 
-/// A node: the lowest bit of its address says which kind.
+impl<'t> Live<'t, Inner> {
+    /// Returns the child of that number, up to [`len`](Inner::len).
+    #[inline(always)]
+    pub fn child(self, at: usize) -> Node<'t> {
+        // SAFETY: a child of a node that was found is freed no sooner than that, by the promise of `Hook::set`.
+        unsafe { Node::of(self.hook(at).link()) }
+    }
+}
+
+/// Where a node hangs in a tree: in the place of the root, or of a child.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Hook(AtomicPtr<()>);
+
+impl Hook {
+    pub fn of(node: Link) -> Self {
+        Self(AtomicPtr::new(node.0))
+    }
+
+    #[inline(always)]
+    pub fn link(&self) -> Link {
+        // Acquire, pairs with `set`: the node is complete.
+        Link(self.0.load(Ordering::Acquire))
+    }
+
+    /// Replaces the node. Under the lock.
+    ///
+    /// # Safety
+    ///
+    /// The new node and those below are complete. Each is freed when it has left the tree, and readers have
+    /// left it.
+    pub unsafe fn set(&self, node: Link) {
+        // Release, pairs with `link`: the node is complete.
+        self.0.store(node.0, Ordering::Release);
+    }
+}
+
+/// What leads to a node: its address, whose lowest bit says which kind it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Node(pub *mut ());
+pub struct Link(*mut ());
+
+impl Link {
+    /// What leads nowhere.
+    pub const NONE: Self = Self(ptr::null_mut());
+
+    pub fn leaf(leaf: NonNull<Leaf>) -> Self {
+        let leaf = leaf.as_ptr().cast::<()>();
+        Self(leaf.map_addr(|address| address | LEAF))
+    }
+
+    pub fn inner(inner: NonNull<Inner>) -> Self {
+        Self(inner.as_ptr().cast())
+    }
+}
+
+/// A node that was found, in a section that lasts for `'t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Node<'t> {
+    link: Link,
+    found: PhantomData<Kind<'t>>,
+}
 
 /// What a node is.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'t> {
     Leaf(Live<'t, Leaf>),
     Inner(Live<'t, Inner>),
@@ -315,54 +360,48 @@ pub enum Kind<'t> {
 
 const LEAF: usize = 1;
 
-impl Node {
-    pub fn leaf(leaf: NonNull<Leaf>) -> Self {
-        Self(
-            leaf.as_ptr()
-                .cast::<()>()
-                .map_addr(|address| address | LEAF),
-        )
-    }
-
-    pub fn inner(inner: NonNull<Inner>) -> Self {
-        Self(inner.as_ptr().cast())
-    }
-
-    /// The leaf's or the inner node's address, as it was allocated.
+impl<'t> Node<'t> {
+    /// # Safety
+    ///
+    /// It leads to a node, which stays for as long as `'t`, as [`Live`] says.
     #[inline(always)]
-    pub fn pointer(self) -> Result<NonNull<Leaf>, NonNull<Inner>> {
-        let start = self.0.map_addr(|address| address & !LEAF);
-        // SAFETY: made of what is not null.
+    pub unsafe fn of(link: Link) -> Self {
+        Self {
+            link,
+            found: PhantomData,
+        }
+    }
+
+    pub fn leaf(leaf: Live<'t, Leaf>) -> Self {
+        // SAFETY: it stays for as long.
+        unsafe { Self::of(Link::leaf(leaf.pointer())) }
+    }
+
+    pub fn inner(inner: Live<'t, Inner>) -> Self {
+        // SAFETY: it stays for as long.
+        unsafe { Self::of(Link::inner(inner.pointer())) }
+    }
+
+    pub fn link(self) -> Link {
+        self.link
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> Kind<'t> {
+        let start = self.link.0.map_addr(|address| address & !LEAF);
+        // SAFETY: that of `of`.
         unsafe {
-            if self.0.addr() & LEAF == 0 {
-                Err(NonNull::new_unchecked(start.cast()))
+            let start = NonNull::new_unchecked(start);
+            if self.link.0.addr() & LEAF == 0 {
+                Kind::Inner(Live::of(start.cast()))
             } else {
-                Ok(NonNull::new_unchecked(start.cast()))
+                Kind::Leaf(Live::of(start.cast()))
             }
         }
     }
 
-    /// # Safety
-    ///
-    /// It was found from the root, in a section of the tree's domain that lasts for `'t`, or the
-    /// caller is alone with it for so long.
-    #[inline(always)]
-    pub unsafe fn kind<'t>(self) -> Kind<'t> {
-        // SAFETY: the caller's promise: a node that was found is freed after the section.
-        unsafe {
-            match self.pointer() {
-                Ok(leaf) => Kind::Leaf(Live::of(leaf)),
-                Err(inner) => Kind::Inner(Live::of(inner)),
-            }
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Node::kind`].
-    pub unsafe fn gate<'t>(self) -> &'t Gate {
-        // SAFETY: the caller's promise.
-        match unsafe { self.kind() } {
+    pub fn gate(self) -> &'t Gate {
+        match self.kind() {
             Kind::Leaf(leaf) => &leaf.get().gate,
             Kind::Inner(inner) => &inner.get().gate,
         }
@@ -372,30 +411,15 @@ impl Node {
     ///
     /// No other thread uses it, nor does the caller any more.
     pub unsafe fn free(self) {
-        // SAFETY: from an arena, or from `room`, which allocates as a box does; the caller's promise.
+        let is_in_slab = self.gate().is_in_slab();
+        // SAFETY: from an arena, or allocated as a box is; the caller's promise.
         unsafe {
-            match self.pointer() {
-                Ok(leaf) if (*leaf.as_ptr()).gate.is_in_slab() => Arena::free(leaf.cast()),
-                Ok(leaf) => drop(Box::from_raw(leaf.as_ptr())),
-                Err(inner) if (*inner.as_ptr()).gate.is_in_slab() => Arena::free(inner.cast()),
-                Err(inner) => drop(Box::from_raw(inner.as_ptr())),
+            match self.kind() {
+                Kind::Leaf(leaf) if is_in_slab => UsedSlot::of(leaf.pointer().cast()).free(),
+                Kind::Leaf(leaf) => drop(Box::from_raw(leaf.pointer().as_ptr())),
+                Kind::Inner(inner) if is_in_slab => UsedSlot::of(inner.pointer().cast()).free(),
+                Kind::Inner(inner) => drop(Box::from_raw(inner.pointer().as_ptr())),
             }
         }
     }
-}
-
-/// Memory for a node, as a box's; `None` without memory.
-pub fn room<T>() -> Option<NonNull<T>> {
-    // SAFETY: nodes are not of size 0.
-    NonNull::new(unsafe { std::alloc::alloc(Layout::new::<T>()) }.cast())
-}
-
-/// Gives back [`room`] in which no node was made.
-///
-/// # Safety
-///
-/// It is from there, and not used any more.
-pub unsafe fn give_back<T>(room: NonNull<T>) {
-    // SAFETY: the caller's promise.
-    unsafe { std::alloc::dealloc(room.as_ptr().cast(), Layout::new::<T>()) };
 }

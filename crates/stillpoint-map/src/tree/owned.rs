@@ -4,9 +4,13 @@ use super::{
     core::Tree,
     entry::{Entry, Found},
     node::{Head, Item},
+    store::Ordered,
     walk::Walk,
 };
-use crate::section::Live;
+use crate::{
+    section::{Live, Pinned},
+    store::Policy,
+};
 use std::{
     any::Any,
     iter,
@@ -30,19 +34,21 @@ unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
 // SAFETY: through a reference, threads look at keys and values.
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
-impl<K, V> OwnedEntries<K, V> {
-    /// # Safety
-    ///
-    /// The tree is from a box, which is the result's; its entries are of these types.
-    pub unsafe fn of(tree: Option<NonNull<Tree>>) -> Self {
-        Self {
+impl<K, V, P: Policy> Ordered<K, V, P> {
+    /// Takes out all entries at once, and the tree.
+    pub fn take(&mut self) -> OwnedEntries<K, V> {
+        let tree = self.take_tree().map(|tree| NonNull::from(Box::leak(tree)));
+        // SAFETY: the tree is there until the result ends, and no other thread has it.
+        let live = |tree: NonNull<Tree>| unsafe { Live::of(tree.cast::<Pinned<Tree>>()) };
+        OwnedEntries {
             tree,
-            // SAFETY: the tree is there until this ends, and no other thread has it.
-            walk: unsafe { Walk::of(tree.map(|tree| Live::of(tree))) },
+            walk: Walk::of(tree.map(live)),
             entries: PhantomData,
         }
     }
+}
 
+impl<K, V> OwnedEntries<K, V> {
     fn tree(&self) -> Option<&Tree> {
         // SAFETY: of the box that this owns.
         self.tree.map(|tree| unsafe { tree.as_ref() })
@@ -74,6 +80,24 @@ impl<K, V> OwnedEntries<K, V> {
         // fences are not read any more.
         Some(unsafe { Entry::take(entry) })
     }
+
+    /// Frees the tree, and the keys that were kept as fences, whose drops may panic: then the others are dropped
+    /// all the same. Returns the first panic. Leaks the entries that have not been taken.
+    fn end(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.walk = Walk::of(None);
+        let mut panicked = None;
+        let end_fence = |fence: NonNull<Head>| {
+            // SAFETY: the key of an entry that was taken out of the map before, which no thread has any more.
+            let ended = catch_unwind(AssertUnwindSafe(|| unsafe {
+                Entry::<K, V>::drop_key(fence.as_ptr().cast());
+            }));
+            panicked = panicked.take().or(ended.err());
+        };
+        // SAFETY: of the box that this owns, and the walk is at no node any more.
+        let tree = unsafe { Box::from_raw(self.tree.take()?.as_ptr()) };
+        tree.end(end_fence);
+        panicked
+    }
 }
 
 impl<K, V> Iterator for OwnedEntries<K, V> {
@@ -99,41 +123,12 @@ impl<K, V> Drop for OwnedEntries<K, V> {
         impl<K, V> Drop for GoOn<'_, K, V> {
             fn drop(&mut self) {
                 self.0.by_ref().for_each(drop);
-                if let Some(tree) = self.0.tree.take() {
-                    // SAFETY: of the box that this owns, and no thread reads it any more.
-                    let panicked = unsafe { end::<K, V>(tree) };
-                    if let Some(payload) = panicked.filter(|_| !panicking()) {
-                        resume_unwind(payload);
-                    }
+                if let Some(payload) = self.0.end().filter(|_| !panicking()) {
+                    resume_unwind(payload);
                 }
             }
         }
         let rest = GoOn(self);
         rest.0.by_ref().for_each(drop);
     }
-}
-
-/// Frees a tree whose entries have been taken, and the keys that were kept as fences, whose drops may
-/// panic: then the others are dropped all the same. Returns the first panic.
-///
-/// # Safety
-///
-/// It is from a box, which no thread uses any more, and had entries of these types.
-unsafe fn end<K, V>(tree: NonNull<Tree>) -> Option<Box<dyn Any + Send>> {
-    let mut panicked = None;
-    let end_fence = |fence: NonNull<Head>| {
-        // SAFETY: the caller's promise. The key of an entry that was taken out before is not dropped
-        // yet.
-        let ended = catch_unwind(AssertUnwindSafe(|| unsafe {
-            Entry::<K, V>::end_fence(fence.cast());
-        }));
-        panicked = panicked.take().or(ended.err());
-    };
-    // SAFETY: the caller's promise.
-    unsafe {
-        let tree = Box::from_raw(tree.as_ptr());
-        tree.free_nodes(end_fence);
-        tree.close_arenas();
-    }
-    panicked
 }

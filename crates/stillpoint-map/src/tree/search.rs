@@ -85,17 +85,12 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
         (low, false)
     }
 
-    /// The leaf whose range has the key.
-    ///
-    /// # Safety
-    ///
-    /// `root` was found in a section of the tree's domain that lasts for `'t`.
+    /// The leaf below `root` whose range has the key.
     #[inline(always)]
-    pub unsafe fn descend<'t>(&mut self, root: Node) -> Live<'t, Leaf> {
+    pub fn descend<'t>(&mut self, root: Node<'t>) -> Live<'t, Leaf> {
         let mut node = root;
         loop {
-            // SAFETY: the caller's promise; children are found in the same section.
-            match unsafe { node.kind() } {
+            match node.kind() {
                 Kind::Leaf(leaf) => {
                     prefetch_all(leaf.get());
                     return leaf;
@@ -109,15 +104,10 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     }
 
     /// The same, with the way.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> Live<'t, Leaf> {
+    pub fn descend_by<'t>(&mut self, root: Node<'t>, path: &mut Path<'t>) -> Live<'t, Leaf> {
         let mut node = root;
         loop {
-            // SAFETY: as there.
-            match unsafe { node.kind() } {
+            match node.kind() {
                 Kind::Leaf(leaf) => return leaf,
                 Kind::Inner(inner) => {
                     inner.prefetch(self.hints);
@@ -193,11 +183,7 @@ impl<'t> Path<'t> {
     }
 
     /// Goes to the leaf behind the one that it leads to, or before it; `None` if there is none.
-    ///
-    /// # Safety
-    ///
-    /// It was made in a section that lasts for `'t`.
-    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<Live<'t, Leaf>> {
+    pub fn beside(&mut self, is_behind: bool) -> Option<Live<'t, Leaf>> {
         while self.len > 0 {
             let Step { node, at } = self.step(self.len - 1);
             let next = if is_behind {
@@ -208,8 +194,7 @@ impl<'t> Path<'t> {
             if let Some(at) = next {
                 self.len -= 1;
                 self.push(node, at);
-                // SAFETY: the caller's promise.
-                return Some(unsafe { self.outermost(node.child(at), !is_behind) });
+                return Some(self.outermost(node.child(at), !is_behind));
             }
             self.len -= 1;
         }
@@ -217,14 +202,9 @@ impl<'t> Path<'t> {
     }
 
     /// Goes from a node to its first leaf, or to its last one.
-    ///
-    /// # Safety
-    ///
-    /// As for `beside`, of the node.
-    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> Live<'t, Leaf> {
+    pub fn outermost(&mut self, mut node: Node<'t>, is_last: bool) -> Live<'t, Leaf> {
         loop {
-            // SAFETY: the caller's promise; children are found in the same section.
-            match unsafe { node.kind() } {
+            match node.kind() {
                 Kind::Leaf(leaf) => return leaf,
                 Kind::Inner(inner) => {
                     let at = if is_last { inner.len() } else { 0 };
@@ -237,12 +217,8 @@ impl<'t> Path<'t> {
 
     /// The way to a leaf about halfway to another one, which is behind this one. `None` if there are
     /// few leaves between them, or the ways have no node in which they part.
-    ///
-    /// # Safety
-    ///
-    /// As for `beside`, of both.
     #[cfg(feature = "rayon")]
-    pub unsafe fn halfway_to(&self, other: &Self) -> Option<(Self, Live<'t, Leaf>)> {
+    pub fn halfway_to(&self, other: &Self) -> Option<(Self, Live<'t, Leaf>)> {
         /// So few leaves are not worth a thread.
         const FEW: usize = 8;
         for level in 0..self.len.min(other.len) {
@@ -264,8 +240,7 @@ impl<'t> Path<'t> {
                 ..self.clone()
             };
             path.push(one.node, at);
-            // SAFETY: the caller's promise.
-            let leaf = unsafe { path.outermost(one.node.child(at), false) };
+            let leaf = path.outermost(one.node.child(at), false);
             return Some((path, leaf));
         }
         None
@@ -282,8 +257,7 @@ impl<'t> Path<'t> {
         if at > node.len() {
             return None;
         }
-        // SAFETY: of a node that was found in a section that lasts.
-        match unsafe { node.child(at).kind() } {
+        match node.child(at).kind() {
             Kind::Leaf(leaf) => Some(leaf.get()),
             Kind::Inner(_) => None,
         }

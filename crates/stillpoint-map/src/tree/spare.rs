@@ -2,11 +2,15 @@
 
 use super::{
     gate::Gate,
-    node::{Inner, Leaf, give_back, room},
+    node::{Inner, Leaf, Link},
     search::DEPTH,
 };
-use crate::slab::Arena;
-use std::ptr::NonNull;
+use crate::slab::{Arena, UsedSlot};
+use std::{
+    alloc::{Layout, alloc, dealloc},
+    mem,
+    ptr::NonNull,
+};
 
 /// Inner nodes that one change makes, at most: two at each level, and a root.
 const MOST: usize = 2 * DEPTH + 1;
@@ -25,25 +29,20 @@ struct Room<T> {
     is_in_slab: bool,
 }
 
-impl<T> Clone for Room<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Room<T> {}
-
 impl<T> Room<T> {
+    /// `None` without memory.
     fn new(arena: Option<&Arena>) -> Option<Self> {
-        let slot = arena.and_then(Arena::allocate);
+        let slot = arena.and_then(Arena::allocate_for);
+        // SAFETY: nodes are not of size 0.
+        let allocate = || NonNull::new(unsafe { alloc(Layout::new::<T>()) }.cast());
         Some(Self {
-            place: slot.map_or_else(room, |slot| Some(slot.cast()))?,
+            place: slot.or_else(allocate)?,
             is_in_slab: slot.is_some(),
         })
     }
 
     /// Makes a node of it, whose gate this is.
-    fn fill(self, node: T, gate: impl FnOnce(&T) -> &Gate) -> NonNull<T> {
+    fn fill(&self, node: T, gate: impl FnOnce(&T) -> &Gate) -> NonNull<T> {
         if self.is_in_slab {
             gate(&node).set_in_slab();
         }
@@ -51,17 +50,16 @@ impl<T> Room<T> {
         unsafe { self.place.write(node) };
         self.place
     }
+}
 
-    /// # Safety
-    ///
-    /// No node is made of it.
-    unsafe fn give_back(self) {
-        // SAFETY: from `new`; the caller's promise.
+impl<T> Drop for Room<T> {
+    fn drop(&mut self) {
+        // SAFETY: from `new`, and no node is made of it: that would own it.
         unsafe {
             if self.is_in_slab {
-                Arena::free(self.place.cast());
+                UsedSlot::of(self.place.cast()).free();
             } else {
-                give_back(self.place);
+                dealloc(self.place.as_ptr().cast(), Layout::new::<T>());
             }
         }
     }
@@ -79,8 +77,8 @@ impl Spares {
     /// None.
     pub fn new() -> Self {
         Self {
-            leaves: [None; 2],
-            inners: [None; MOST],
+            leaves: [const { None }; 2],
+            inners: [const { None }; MOST],
             used: (0, 0),
         }
     }
@@ -89,7 +87,7 @@ impl Spares {
     pub fn provide(&mut self, leaves: usize, inners: usize, arenas: Arenas<'_>) -> bool {
         fn fill<T>(spares: &mut [Option<Room<T>>], arena: Option<&Arena>) -> bool {
             spares.iter_mut().all(|spare| {
-                *spare = spare.or_else(|| Room::new(arena));
+                *spare = spare.take().or_else(|| Room::new(arena));
                 spare.is_some()
             })
         }
@@ -103,39 +101,39 @@ impl Spares {
     }
 
     /// Makes a leaf; `None` if there is no room.
-    pub fn leaf(&mut self, leaf: Leaf) -> Option<NonNull<Leaf>> {
-        let room = (*self.leaves.get(self.used.0)?)?;
+    pub fn leaf(&mut self, leaf: Leaf) -> Option<Link> {
+        let room = self.leaves.get(self.used.0)?.as_ref()?;
         self.used.0 += 1;
-        Some(room.fill(leaf, |leaf| &leaf.gate))
+        Some(Link::leaf(room.fill(leaf, |leaf| &leaf.gate)))
     }
 
     /// Makes an inner node; `None` if there is no room.
-    pub fn inner(&mut self, inner: Inner) -> Option<NonNull<Inner>> {
-        let room = (*self.inners.get(self.used.1)?)?;
+    pub fn inner(&mut self, inner: Inner) -> Option<Link> {
+        let room = self.inners.get(self.used.1)?.as_ref()?;
         self.used.1 += 1;
-        Some(room.fill(inner, |inner| &inner.gate))
+        Some(Link::inner(room.fill(inner, |inner| &inner.gate)))
     }
 
-    /// What was made is in the tree now.
+    /// What was made is in the tree now, which owns it.
     pub fn keep(&mut self) {
-        self.leaves[..self.used.0].fill(None);
-        self.inners[..self.used.1].fill(None);
-        self.take_back();
+        let (leaves, inners) = self.used;
+        let made = self.leaves[..leaves].iter_mut().filter_map(Option::take);
+        made.for_each(mem::forget);
+        let made = self.inners[..inners].iter_mut().filter_map(Option::take);
+        made.for_each(mem::forget);
+        self.used = (0, 0);
     }
 
     /// What was made is not used, and can be made again.
     pub fn take_back(&mut self) {
-        let made = (
-            self.leaves[..self.used.0].iter().flatten(),
-            self.inners[..self.used.1].iter().flatten(),
-        );
         if cfg!(stillpoint_loom) {
             // The model's atomics own something.
+            let leaves = self.leaves[..self.used.0].iter().flatten();
+            let inners = self.inners[..self.used.1].iter().flatten();
             // SAFETY: made by `leaf` and `inner`, and no other thread knows them.
             unsafe {
-                made.0.for_each(|leaf| leaf.place.as_ptr().drop_in_place());
-                made.1
-                    .for_each(|inner| inner.place.as_ptr().drop_in_place());
+                leaves.for_each(|leaf| leaf.place.as_ptr().drop_in_place());
+                inners.for_each(|inner| inner.place.as_ptr().drop_in_place());
             }
         }
         self.used = (0, 0);
@@ -145,16 +143,5 @@ impl Spares {
 impl Drop for Spares {
     fn drop(&mut self) {
         self.take_back();
-        // SAFETY: from `provide`, and no node is made of it.
-        unsafe {
-            self.leaves
-                .into_iter()
-                .flatten()
-                .for_each(|spare| spare.give_back());
-            self.inners
-                .into_iter()
-                .flatten()
-                .for_each(|spare| spare.give_back());
-        }
     }
 }

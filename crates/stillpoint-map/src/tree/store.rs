@@ -3,18 +3,16 @@
 
 use super::{
     core::Tree,
-    cursor::Cursor,
     entry::{Entry, Found},
     hint,
     node::Fence,
-    owned::OwnedEntries,
     search::{Hints, Path, Place, Sought},
     walk::Walk,
 };
 use crate::{
     domain::Home,
     pinned::view,
-    section::Live,
+    section::Pinned,
     store::{Policy, Sound},
 };
 use std::{
@@ -52,21 +50,22 @@ unsafe impl<K: Send + Sync, V: Send + Sync, P: Policy> Sync for Ordered<K, V, P>
 /// Where an entry of a map is, or would be.
 #[derive(Debug)]
 pub struct At<'g, K, V, P: Policy> {
-    pub(super) map: &'g PinnedOrdered<K, V, P>,
-    pub(super) place: Place<'g>,
+    map: &'g PinnedOrdered<K, V, P>,
+    place: Place<'g>,
 }
 
 impl<'g, K, V, P: Policy> At<'g, K, V, P> {
-    /// # Safety
-    ///
-    /// The place was found in this map, in a section that lasts for `'g`.
-    unsafe fn of(map: &'g PinnedOrdered<K, V, P>, place: Place<'g>) -> Self {
-        Self { map, place }
+    pub(super) fn map(&self) -> &'g PinnedOrdered<K, V, P> {
+        self.map
+    }
+
+    pub(super) fn place(&self) -> &Place<'g> {
+        &self.place
     }
 
     /// The entry, if there is one.
     pub fn found(&self) -> Option<Found<'g, K, V>> {
-        // SAFETY: that of `of`.
+        // SAFETY: the place was found in this map, whose entries are of these types.
         self.place.entry.map(|entry| unsafe { Found::of(entry) })
     }
 }
@@ -117,16 +116,11 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     }
 
     #[inline(always)]
-    fn shared(&self) -> Option<Live<'_, Tree>> {
+    fn tree(&self) -> Option<&Tree> {
         // Acquire, pairs with `make_tree`: it is complete.
         let tree = NonNull::new(self.tree.load(Ordering::Acquire));
         // SAFETY: of a box that this owns.
-        tree.map(|tree| unsafe { Live::of(tree) })
-    }
-
-    #[inline(always)]
-    pub(super) fn tree(&self) -> Option<&Tree> {
-        self.shared().map(Live::get)
+        tree.map(|tree| unsafe { tree.as_ref() })
     }
 
     #[cold]
@@ -138,10 +132,7 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
                 .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         if set.is_err() {
             // SAFETY: from a box just now, and no other thread knows it.
-            unsafe {
-                let made = Box::from_raw(made);
-                made.free_nodes(|_| ());
-            }
+            unsafe { Box::from_raw(made) }.end(|_| ());
         }
     }
 
@@ -153,25 +144,21 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
 }
 
 impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
-    /// A walk over all entries, without their types.
-    pub(super) fn walk(&self) -> Walk<'_> {
-        // SAFETY: inside a section of the map's domain for as long as this is borrowed.
-        unsafe { Walk::of(self.shared()) }
+    #[inline(always)]
+    pub(super) fn tree(&self) -> Option<&Pinned<Tree>> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        self.0.tree().map(|tree| unsafe { Pinned::of(tree) })
     }
 
-    /// A walk over all entries.
-    pub fn cursor(&self) -> Cursor<'_, K, V> {
-        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
-        // of these types.
-        unsafe { Cursor::of(self.walk()) }
+    /// A walk over all entries, without their types.
+    pub(super) fn walk(&self) -> Walk<'_> {
+        Walk::of(self.tree().map(Pinned::live))
     }
 
     /// The place of the first entry, or of the last one.
     pub fn outermost(&self, is_last: bool) -> Option<At<'_, K, V, P>> {
-        // SAFETY: inside a section of the map's domain for as long as this is borrowed.
-        let place = unsafe { self.tree()?.outermost(is_last, &mut Path::new()) }?;
-        // SAFETY: the same.
-        Some(unsafe { At::of(self, place) })
+        let place = self.tree()?.outermost(is_last, &mut Path::new())?;
+        Some(At { map: self, place })
     }
 }
 
@@ -196,7 +183,9 @@ where
         hints,
         compare: move |other: Fence| match NonNull::new(other.entry) {
             // SAFETY: the caller's promise: keys of fences, too, stay for the section.
-            Some(entry) => unsafe { Entry::<K, V>::key_of(entry) }.borrow().cmp(key),
+            Some(entry) => unsafe { &(*entry.cast::<Entry<K, V>>().as_ptr()).key }
+                .borrow()
+                .cmp(key),
             None => hint::with_key::<K, _>(other.hint, |other| other.borrow().cmp(key)),
         },
     }
@@ -210,8 +199,7 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
-        // of these types.
+        // SAFETY: this map's entries are of these types.
         unsafe {
             let found = self.tree()?.find(&mut sought::<K, V, Q>(key))?;
             Some(Found::of(found))
@@ -225,9 +213,9 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
         Q: Ord + ?Sized,
     {
         // SAFETY: as in `find`.
-        let place = unsafe { self.tree()?.locate(&mut sought::<K, V, Q>(key)) };
-        // SAFETY: the same.
-        Some(unsafe { At::of(self, place) })
+        let mut sought = unsafe { sought::<K, V, Q>(key) };
+        let place = self.tree()?.locate(&mut sought);
+        Some(At { map: self, place })
     }
 
     /// The same, and the way there.
@@ -237,16 +225,17 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
         Q: Ord + ?Sized,
     {
         // SAFETY: as in `find`.
-        unsafe { Some(self.tree()?.locate_by(&mut sought::<K, V, Q>(key))) }
+        let mut sought = unsafe { sought::<K, V, Q>(key) };
+        Some(self.tree()?.locate_by(&mut sought))
     }
 }
 
 impl<K, V, P: Policy> Ordered<K, V, P> {
-    /// Takes out all entries at once, and the tree.
-    pub fn take(&mut self) -> OwnedEntries<K, V> {
+    /// Takes out the tree, with all entries.
+    pub(super) fn take_tree(&mut self) -> Option<Box<Tree>> {
         let tree = std::mem::replace(self.tree.get_mut(), ptr::null_mut());
-        // SAFETY: from a box in `make_tree`, with entries of these types, and no other thread has it.
-        unsafe { OwnedEntries::of(NonNull::new(tree)) }
+        // SAFETY: from a box in `make_tree`, and no other thread has it.
+        (!tree.is_null()).then(|| unsafe { Box::from_raw(tree) })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Detects nodes that never lie in slabs, and a replacement that takes the lock.
 
 use super::{
-    map::BTreeMap,
+    map::{BTreeMap, PinnedBTreeMap},
     node::{Kind, Leaf, Node},
 };
 use crate::section::Live;
@@ -21,11 +21,9 @@ struct Nodes {
 }
 
 fn nodes<K, V>(map: &BTreeMap<K, V>) -> Nodes {
-    fn count(node: Node, nodes: &mut Nodes) {
-        // SAFETY: found from the root, in the caller's section.
-        nodes.in_slabs += usize::from(unsafe { node.gate() }.is_in_slab());
-        // SAFETY: the same.
-        match unsafe { node.kind() } {
+    fn count(node: Node<'_>, nodes: &mut Nodes) {
+        nodes.in_slabs += usize::from(node.gate().is_in_slab());
+        match node.kind() {
             Kind::Leaf(leaf) => {
                 nodes.leaves += 1;
                 nodes.empty += usize::from(leaf.order().len() == 0);
@@ -36,9 +34,9 @@ fn nodes<K, V>(map: &BTreeMap<K, V>) -> Nodes {
             }
         }
     }
-    let _section = map.pin();
+    let map = map.pin();
     let mut nodes = Nodes::default();
-    if let Some(tree) = map.store.tree() {
+    if let Some(tree) = map.store().tree() {
         count(tree.root(), &mut nodes);
     }
     nodes
@@ -137,12 +135,11 @@ fn nodes_of_a_large_map_lie_in_slabs() {
     assert!(map.into_keys().eq((0..many).step_by(16)));
 }
 
-/// The first leaf; in a section.
-fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Live<'_, Leaf> {
-    let mut node = map.store.tree().expect("there are entries").root();
+/// The first leaf.
+fn first_leaf<K, V>(map: &PinnedBTreeMap<K, V>) -> Live<'_, Leaf> {
+    let mut node = map.store().tree().expect("there are entries").root();
     loop {
-        // SAFETY: found from the root, in the caller's section.
-        match unsafe { node.kind() } {
+        match node.kind() {
             Kind::Leaf(leaf) => return leaf,
             Kind::Inner(inner) => node = inner.child(0),
         }
@@ -154,8 +151,8 @@ fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Live<'_, Leaf> {
 #[cfg_attr(miri, ignore = "it takes minutes there")]
 fn changes_of_other_leaves_do_not_wait() {
     let map: BTreeMap<u32, u32> = (0..200).map(|key| (key * 2, key)).collect();
-    let _section = map.pin();
-    let locked = first_leaf(&map).get().gate.locked();
+    let pinned = map.pin();
+    let locked = first_leaf(&pinned).get().gate.locked();
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {

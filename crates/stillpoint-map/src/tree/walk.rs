@@ -10,7 +10,10 @@ use super::{
     order::Order,
     search::{Path, Place},
 };
-use crate::{memory::prefetch, section::Live};
+use crate::{
+    memory::prefetch,
+    section::{Live, Pinned},
+};
 
 /// One end of a walk.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ struct End<'g> {
 /// frees the tree.
 #[derive(Clone, Debug)]
 pub struct Walk<'g> {
-    tree: Option<Live<'g, Tree>>,
+    tree: Option<Live<'g, Pinned<Tree>>>,
     front: Option<End<'g>>,
     back: Option<End<'g>>,
 }
@@ -41,11 +44,7 @@ unsafe impl Sync for Walk<'_> {}
 
 impl<'g> Walk<'g> {
     /// All of a tree.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the tree's domain that lasts for `'g`, or alone with it for so long.
-    pub unsafe fn of(tree: Option<Live<'g, Tree>>) -> Self {
+    pub fn of(tree: Option<Live<'g, Pinned<Tree>>>) -> Self {
         Self {
             tree,
             front: None,
@@ -79,8 +78,7 @@ impl<'g> Walk<'g> {
             .front
             .get_or_insert_with(|| End::outermost(tree, false));
         let back = &*self.back.get_or_insert_with(|| End::outermost(tree, true));
-        // SAFETY: that of `Walk::of`.
-        let (path, leaf) = unsafe { front.path.halfway_to(&back.path) }?;
+        let (path, leaf) = front.path.halfway_to(&back.path)?;
         let place = Place {
             leaf,
             order: leaf.order(),
@@ -182,11 +180,9 @@ impl<'g> End<'g> {
         }
     }
 
-    fn outermost(tree: Live<'g, Tree>, is_last: bool) -> Self {
-        let root = tree.root();
+    fn outermost(tree: Live<'g, Pinned<Tree>>, is_last: bool) -> Self {
         let mut path = Path::new();
-        // SAFETY: that of `Walk::of`.
-        let leaf = unsafe { path.outermost(root, is_last) };
+        let leaf = path.outermost(tree.get().root(), is_last);
         let order = leaf.order();
         Self {
             path,
@@ -209,8 +205,7 @@ impl<'g> End<'g> {
 
     /// Goes to the next leaf; `None` if there is none.
     fn move_on(&mut self, is_behind: bool) -> Option<()> {
-        // SAFETY: that of `Walk::of`.
-        self.leaf = unsafe { self.path.beside(is_behind) }?;
+        self.leaf = self.path.beside(is_behind)?;
         self.order = self.leaf.order();
         self.at = if is_behind { 0 } else { self.order.len() };
         self.read_ahead(is_behind);

@@ -9,20 +9,20 @@ mod reads;
 mod writers;
 
 use super::{
-    change::Refused,
+    change::{OldNode, Refused},
     core::{Reclaim, Tree},
-    merge::FEW,
-    node::{Fence, Head, Item, Kind, Leaf, Node, room},
+    merge::{FEW, OldFence},
+    node::{Fence, Head, Item, Kind, Leaf, Link, Node},
     search::{Hints, Path, Place, Sought},
     spare::{Arenas, Spares},
     walk::Walk,
 };
-use crate::section::Live;
+use crate::section::{Pinned, Writer};
 use std::{
     cmp::Ordering as Is,
     collections::HashSet,
-    ptr,
-    ptr::NonNull,
+    mem::ManuallyDrop,
+    ptr::{self, NonNull},
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -62,6 +62,13 @@ impl Entry {
     }
 }
 
+/// A leaf that no tree has.
+fn leaf<'a>(items: &[Item]) -> Node<'a> {
+    let leaf = Box::leak(Box::new(Leaf::new(ptr::null_mut(), items)));
+    // SAFETY: the model keeps it until its end.
+    unsafe { Node::of(Link::leaf(leaf.into())) }
+}
+
 /// The entry that was found.
 fn entry<'a>(head: NonNull<Head>) -> &'a Entry {
     // SAFETY: made from an `Entry`, which the model keeps until its end.
@@ -90,11 +97,11 @@ const FREED: u32 = 666;
 
 /// A tree that the model ends with, and entries, of values that are their keys.
 struct World {
-    tree: Tree,
+    tree: ManuallyDrop<Tree>,
     entries: Vec<Box<Entry>>,
     freed: Box<Entry>,
     /// Nodes that no longer are in the tree.
-    graves: Mutex<Vec<Node>>,
+    graves: Mutex<Vec<Link>>,
     /// Entries that were taken out.
     taken: Mutex<HashSet<NonNull<Head>>>,
     /// How many of them had keys that stayed as fences; and of those that were given back.
@@ -111,37 +118,35 @@ unsafe impl Sync for World {}
 
 // SAFETY: the model frees at its end. What it overwrites before is what it checks.
 unsafe impl Reclaim for World {
-    fn node(&self, node: Node) {
-        self.graves.lock().unwrap().push(node);
+    fn node(&self, node: OldNode<'_>) {
+        let node = node.node();
+        self.bury(node);
         if !(self.free)() {
             return;
         }
         let freed = self.freed.head();
-        // SAFETY: the model frees it at its end.
-        match unsafe { node.kind() } {
+        match node.kind() {
             Kind::Leaf(leaf) => leaf
                 .order()
                 .slots()
                 .for_each(|slot| assert!(leaf.replace_locked(slot, leaf.entry(slot), freed))),
             Kind::Inner(inner) => {
-                let place = room::<Leaf>().unwrap();
                 let item = Item {
                     hint: 0,
                     entry: freed,
                 };
-                // SAFETY: room for one.
-                unsafe { place.write(Leaf::new(ptr::null_mut(), &[item])) };
-                let leaf = Node::leaf(place);
-                self.graves.lock().unwrap().push(leaf);
-                (0..=inner.len()).for_each(|at| inner.set_child(at, leaf));
+                let leaf = leaf(&[item]);
+                self.bury(leaf);
+                // SAFETY: the model frees it at its end.
+                (0..=inner.len()).for_each(|at| unsafe { inner.hook(at).set(leaf.link()) });
             }
         }
     }
 
-    fn old_fence(&self, fence: NonNull<Head>) {
+    fn old_fence(&self, fence: OldFence) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if (self.free)() {
-            write(&entry(fence).key, FREED);
+            write(&entry(fence.entry()).key, FREED);
         }
     }
 }
@@ -155,7 +160,7 @@ impl World {
     fn freeing(keys: &[u32], others: &[u32], free: Box<dyn Fn() -> bool>) -> Arc<Self> {
         let all = keys.iter().chain(others);
         let world = Self {
-            tree: Tree::new(false),
+            tree: ManuallyDrop::new(Tree::new(false)),
             entries: all.map(|key| Entry::new(*key, *key)).collect(),
             freed: Entry::new(FREED, FREED),
             graves: Mutex::default(),
@@ -176,9 +181,23 @@ impl World {
         }
     }
 
-    fn locate(&self, key: u32) -> Place<'_> {
+    fn tree(&self) -> &Pinned<Tree> {
         // SAFETY: the model keeps nodes.
-        unsafe { self.tree.locate(&mut Self::sought(key)) }
+        unsafe { Pinned::of(&self.tree) }
+    }
+
+    fn writer(&self) -> Writer<'_, Tree, &Self> {
+        // SAFETY: the model keeps what leaves its tree.
+        unsafe { Writer::of(self.tree(), self) }
+    }
+
+    /// Keeps a node until the model's end.
+    fn bury(&self, node: Node<'_>) {
+        self.graves.lock().unwrap().push(node.link());
+    }
+
+    fn locate(&self, key: u32) -> Place<'_> {
+        self.tree().locate(&mut Self::sought(key))
     }
 
     /// Puts the entry of that number in, unless one with its key is there. Returns whether it has.
@@ -190,8 +209,8 @@ impl World {
             if place.entry.is_some() {
                 return false;
             }
-            // SAFETY: the model keeps nodes and entries.
-            let inserted = match unsafe { self.tree.insert(&place, item) } {
+            // SAFETY: the model keeps entries.
+            let inserted = match unsafe { self.tree().insert(&place, item) } {
                 Err(Refused::Full) => self.insert_in_copy(item),
                 inserted => inserted,
             };
@@ -206,17 +225,14 @@ impl World {
     fn insert_in_copy(&self, item: Item) -> Result<(), Refused> {
         let mut spares = Spares::new();
         loop {
-            // SAFETY: the model keeps nodes and entries.
-            let inserted = unsafe {
-                let mut sought = Self::sought(key(item.entry));
-                let (path, place) = self.tree.locate_by(&mut sought);
-                if place.entry.is_some() {
-                    return Err(Refused::Changed);
-                }
-                self.tree
-                    .insert_in_copy(&path, &place, item, &mut spares, self)
-            };
-            match inserted {
+            let mut sought = Self::sought(key(item.entry));
+            let (path, place) = self.tree().locate_by(&mut sought);
+            if place.entry.is_some() {
+                return Err(Refused::Changed);
+            }
+            let writer = self.writer();
+            // SAFETY: the model keeps entries; the path was found just now.
+            match unsafe { writer.insert_in_copy(&path, &place, item, &mut spares) } {
                 Err(Refused::Spares { leaves, inners }) => {
                     assert!(spares.provide(leaves, inners, Arenas::default()));
                 }
@@ -250,8 +266,8 @@ impl World {
             if place.entry.is_none() {
                 return false;
             }
-            // SAFETY: the model keeps nodes and entries.
-            if let Ok(stays) = unsafe { self.tree.replace(&place, new) } {
+            // SAFETY: the model keeps entries.
+            if let Ok(stays) = unsafe { self.tree().replace(&place, new) } {
                 self.take(&place, stays);
                 return true;
             }
@@ -265,15 +281,12 @@ impl World {
             if place.entry.is_none() {
                 return false;
             }
-            // SAFETY: the model keeps nodes and entries.
-            unsafe {
-                if let Ok(stays) = self.tree.remove(&place) {
-                    self.take(&place, stays);
-                    if place.order.len() <= FEW + 1 {
-                        self.tree.shrink(&mut Self::sought(key), self);
-                    }
-                    return true;
+            if let Ok(stays) = self.tree().remove(&place) {
+                self.take(&place, stays);
+                if place.order.len() <= FEW + 1 {
+                    self.writer().shrink(&mut Self::sought(key));
                 }
+                return true;
             }
         }
     }
@@ -281,25 +294,19 @@ impl World {
     /// Takes the first entry out.
     fn pop(&self) -> u32 {
         loop {
-            // SAFETY: the model keeps nodes and entries.
-            unsafe {
-                let place = self
-                    .tree
-                    .outermost(false, &mut Path::new())
-                    .expect("there are enough");
-                let key = key(place.entry.unwrap());
-                if let Ok(stays) = self.tree.remove(&place) {
-                    self.take(&place, stays);
-                    self.tree.shrink(&mut Self::sought(key), self);
-                    return key;
-                }
+            let place = self.tree().outermost(false, &mut Path::new());
+            let place = place.expect("there are enough");
+            let key = key(place.entry.unwrap());
+            if let Ok(stays) = self.tree().remove(&place) {
+                self.take(&place, stays);
+                self.writer().shrink(&mut Self::sought(key));
+                return key;
             }
         }
     }
 
     fn find(&self, key: u32) -> Option<u32> {
-        // SAFETY: the model keeps nodes.
-        unsafe { self.tree.find(&mut Self::sought(key)) }.map(read)
+        self.tree().find(&mut Self::sought(key)).map(read)
     }
 
     fn has(&self, keys: &[u32]) {
@@ -310,8 +317,7 @@ impl World {
 
     /// The keys that a walk visits.
     fn keys(&self, is_backwards: bool) -> Vec<u32> {
-        // SAFETY: the model keeps nodes.
-        let mut walk = unsafe { Walk::of(Some(Live::of(NonNull::from(&self.tree)))) };
+        let mut walk = Walk::of(Some(self.tree().live()));
         let next = || {
             let item = if is_backwards {
                 walk.next_back()
@@ -336,8 +342,7 @@ impl World {
 
     /// How many inner nodes are above each leaf.
     fn depth(&self) -> usize {
-        // SAFETY: the model keeps nodes.
-        unsafe { self.tree.locate_by(&mut Self::sought(0)) }.0.len()
+        self.tree().locate_by(&mut Self::sought(0)).0.len()
     }
 }
 
@@ -350,12 +355,9 @@ impl Drop for World {
         let mut left = 0;
         // SAFETY: the model's threads have ended.
         unsafe {
-            self.tree.free_nodes(|_| left += 1);
-            self.graves
-                .lock()
-                .unwrap()
-                .iter()
-                .for_each(|node| node.free());
+            ManuallyDrop::take(&mut self.tree).end(|_| left += 1);
+            let graves = self.graves.lock().unwrap();
+            graves.iter().for_each(|link| Node::of(*link).free());
         }
         let (kept, ended) = (self.kept.get_mut(), self.ended.get_mut());
         assert_eq!(*kept, *ended + left, "each kept key is given back once");

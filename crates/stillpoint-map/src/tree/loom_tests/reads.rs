@@ -1,11 +1,7 @@
 //! Look-ups and walks, while a thread changes the tree.
 
-use super::{World, both, model, room, write};
-use crate::tree::{
-    core::Reclaim,
-    node::{Head, Item, Kind, Leaf, Node},
-};
-use std::ptr;
+use super::{World, both, leaf, model, write};
+use crate::tree::node::{Item, Kind};
 use stillpoint_platform::sync::Arc;
 
 #[test]
@@ -207,19 +203,6 @@ fn loom_tree_read_while_an_entry_is_replaced() {
     check(|world| world.keys(true)[1]);
 }
 
-/// A leaf that no tree has.
-fn leaf(world: &World, items: &[usize], lower: *mut Head) -> Node {
-    let item = |index: &usize| Item {
-        hint: 0,
-        entry: world.entries[*index].head(),
-    };
-    let items: Vec<_> = items.iter().map(item).collect();
-    let place = room::<Leaf>().unwrap();
-    // SAFETY: room for one.
-    unsafe { place.write(Leaf::new(lower, &items)) };
-    Node::leaf(place)
-}
-
 /// A node is in the tree before its entries are in it.
 #[test]
 #[should_panic(expected = "the key is there throughout")]
@@ -230,17 +213,17 @@ fn loom_tree_a_node_before_its_entries_is_caught() {
             &world,
             |world| world.has(&[2]),
             |world| {
-                let old = world.tree.root();
-                let new = leaf(world, &[], ptr::null_mut());
-                world.tree.set_root(new);
-                // SAFETY: the model keeps nodes.
-                if let Kind::Leaf(leaf) = unsafe { new.kind() } {
+                let old = world.tree().root();
+                let new = leaf(&[]);
+                // SAFETY: the model keeps nodes. Broken on purpose: it is not complete.
+                unsafe { world.tree.root.set(new.link()) };
+                if let Kind::Leaf(leaf) = new.kind() {
                     for index in 0..3 {
                         let entry = world.entries[index].head();
                         leaf.put(index, Item { hint: 0, entry });
                     }
                 }
-                world.node(old);
+                world.bury(old);
             },
         );
     });

@@ -1,13 +1,11 @@
 //! Threads that change the tree at a time.
 
-use super::{World, both, model, room};
+use super::{World, both, leaf, model};
 use crate::tree::{
     change::Refused,
-    core::Reclaim,
-    node::{Item, Kind, Leaf, Node},
+    node::{Item, Kind},
     spare::Spares,
 };
-use std::ptr;
 use stillpoint_platform::{model::thread, sync::Arc};
 
 /// Replaces the root, a leaf, by a copy: marked as dead or not, under its lock or not.
@@ -18,31 +16,27 @@ fn copy_the_root(is_locked: bool, is_killed: bool) {
             &world,
             |world| assert!(world.insert(2)),
             |world| {
-                let old = world.tree.root();
-                // SAFETY: the model keeps nodes.
-                let gate = unsafe { old.gate() };
+                let old = world.tree().root();
+                let gate = old.gate();
                 if is_locked {
                     gate.lock();
-                    if world.tree.root() != old {
+                    if world.tree().root() != old {
                         return gate.unlock();
                     }
                 }
-                // SAFETY: the same.
-                let items: Vec<_> = match unsafe { old.kind() } {
+                let items: Vec<_> = match old.kind() {
                     Kind::Leaf(leaf) => leaf.items().collect(),
                     Kind::Inner(_) => unreachable!("three entries"),
                 };
-                let place = room::<Leaf>().unwrap();
-                // SAFETY: room for one.
-                unsafe { place.write(Leaf::new(ptr::null_mut(), &items)) };
-                world.tree.set_root(Node::leaf(place));
+                // SAFETY: the model keeps nodes.
+                unsafe { world.tree.root.set(leaf(&items).link()) };
                 if is_killed {
                     gate.kill();
                 }
                 if is_locked {
                     gate.unlock();
                 }
-                world.node(old);
+                world.bury(old);
             },
         );
         assert_eq!(world.find(3), Some(3), "an insert is lost");
@@ -201,8 +195,7 @@ fn loom_tree_replace_in_a_leaf_that_stays_frozen() {
                 assert!(world.remove(2));
             },
             |world| {
-                // SAFETY: the model keeps nodes.
-                let Kind::Leaf(leaf) = (unsafe { world.tree.root().kind() }) else {
+                let Kind::Leaf(leaf) = world.tree().root().kind() else {
                     unreachable!("two entries");
                 };
                 let _locked = leaf.get().gate.locked();
@@ -301,13 +294,10 @@ fn loom_tree_a_copy_without_room_freezes_nothing() {
             hint: 0,
             entry: world.entries[3].head(),
         };
-        // SAFETY: the model keeps nodes and entries.
-        let refused = unsafe {
-            let (path, place) = world.tree.locate_by(&mut World::sought(3));
-            world
-                .tree
-                .insert_in_copy(&path, &place, item, &mut spares, &*world)
-        };
+        let (path, place) = world.tree().locate_by(&mut World::sought(3));
+        let writer = world.writer();
+        // SAFETY: the model keeps entries; the path was found just now.
+        let refused = unsafe { writer.insert_in_copy(&path, &place, item, &mut spares) };
         assert!(matches!(refused, Err(Refused::Spares { .. })));
         let place = world.locate(2);
         let (old, new) = (place.entry.unwrap(), world.entries[4].head());
