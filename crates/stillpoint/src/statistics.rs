@@ -17,7 +17,7 @@ pub struct Statistics {
     pub objects_pending: u64,
     /// Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
     /// Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
-    /// least. Objects that callbacks will free are not counted.
+    /// least. Objects that the program's callbacks will free are not counted.
     pub bytes_pending: u64,
     /// Pages of 4 KiB in use to track them.
     pub pages: u64,
@@ -57,8 +57,8 @@ pub struct Statistics {
     pub stalls: u64,
     /// Times that the service thread was held up for longer than that.
     pub service_stalls: u64,
-    /// Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
-    /// `tracing` that panicked at a stall. C code does not panic.
+    /// Callbacks, destructors, weighers, wakers and stall handlers that panicked, and subscribers
+    /// of `tracing` that panicked at a stall. C code does not panic.
     pub panics: u64,
     /// Times that the service thread panicked in the library's own code, and was restarted. After
     /// three within a minute it stays down: barriers then do its work, and tasks that wait ask

@@ -211,7 +211,7 @@ struct stillpoint_statistics {
   /*
    Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
    Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
-   least. Objects that callbacks will free are not counted.
+   least. Objects that the program's callbacks will free are not counted.
    */
   uint64_t bytes_pending;
   /*
@@ -281,8 +281,8 @@ struct stillpoint_statistics {
    */
   uint64_t service_stalls;
   /*
-   Callbacks, destructors, wakers and stall handlers that panicked, and subscribers of
-   `tracing` that panicked at a stall. C code does not panic.
+   Callbacks, destructors, weighers, wakers and stall handlers that panicked, and subscribers
+   of `tracing` that panicked at a stall. C code does not panic.
    */
   uint64_t panics;
   /*

@@ -677,8 +677,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// No thread replaces it for as long as the reference is used.
     #[must_use]
     pub unsafe fn peek(&self) -> Option<&T> {
-        // SAFETY: alive, because only a thread that replaces it retires it. Acquire, pairs with
-        // `replace`, `compare_exchange` and `init`: the value is complete.
+        // SAFETY: alive, because only a thread that replaces it retires it.
+        // Acquire, pairs with `replace`, `compare_exchange` and `init`: the value is complete.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 

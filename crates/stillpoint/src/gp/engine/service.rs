@@ -451,7 +451,8 @@ impl<P: Policy> Engine<P> {
             pace.idle_since = None;
         }
         // A stop that was requested before the kick taken above is seen here. Otherwise another
-        // kick follows. Acquire, pairs with `request_stop`.
+        // kick follows.
+        // Acquire, pairs with `request_stop`.
         if self.service.stop.load(Ordering::Acquire) {
             return Round::Ended(Served::Stopped);
         }
