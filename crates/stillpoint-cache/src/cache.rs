@@ -60,7 +60,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// [`tenant`](Self::tenant) returns a view of the same cache with separate limits. Keys are one
 /// space: any view finds any entry, and may replace and remove it. An entry belongs to the tenant
-/// whose view inserted its key, also when another view replaces its value.
+/// whose view inserted its key, also when another view replaces its value, unless that had expired or
+/// was invalidated.
 ///
 /// | limit | what it does |
 /// |---|---|

@@ -231,7 +231,8 @@ where
     /// Computes and loads of one key come one after the other: one that finds another under way waits for it,
     /// outside of sections and locks. Look-ups do not wait; they find the old entry until the new one is there.
     /// A compute counts as a look-up. One that ends wakes all that wait for the key, so n waiting computes are
-    /// woken up to n²/2 times; no future that is no longer polled holds up the others.
+    /// woken up to n²/2 times. A waiting future that is no longer polled holds up no other; one that leads does,
+    /// until it is polled to its end or dropped.
     ///
     /// No insert and no removal waits for a compute. If another call replaces, removes or invalidates the entry
     /// while `f` runs, the compute counts as earlier: its result is returned but not kept, and [`Op::Remove`]

@@ -509,7 +509,7 @@ impl Nodes for Locked {
     fn fetch(&self, id: Id) {
         let meta = id.0.as_ptr();
         prefetch(meta);
-        // It ends in another line than it begins in.
+        // It may end in another line.
         prefetch(meta.wrapping_add(1).wrapping_byte_sub(1));
     }
 }

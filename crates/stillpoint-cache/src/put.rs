@@ -8,7 +8,7 @@ use crate::{
     policy::Nodes,
     removal::{Cause, InsertError},
     settings::Settings,
-    state::{Claimed, Entrant, Inheritance, Load, State, Ticket},
+    state::{Claimed, Entrant, Inheritance, Load, ROOT, State, Ticket},
     statistics::Event,
 };
 use std::{
@@ -188,17 +188,21 @@ where
         let pinned = is_pinned.is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let mut linked = {
-            // Told after the section: declared before it. So is what is not put in: its destructors are user code.
-            let _not_replacing;
+            // What is not put in is dropped after the section, also if `Eq` panics: its destructors are user code.
+            let mut made = None;
+            // Told after the section: declared before it.
             let mut notes = inner.notes();
             let section = Section::begin();
             let store = section.entries(inner);
             // It comes while the entry is made.
             store.fetch(hash);
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
-            let new = store.new_entry(hash, key, Node { value, meta });
+            let key = &made
+                .insert(store.new_entry(hash, key, Node { value, meta }))
+                .key;
             // Most inserts replace, and a look costs less than to find the place taken.
-            let there = store.find(hash, |other| *other == new.key);
+            let there = store.find(hash, |other| other == key);
+            let new = made.take().expect("it was made just now");
             match self.publish(new, there, origin, store, see) {
                 Ok(published) => {
                     if published.held.is_some() {
@@ -209,7 +213,7 @@ where
                     self.link(published, origin, expires, store, &mut notes)
                 }
                 Err(new) => {
-                    _not_replacing = new;
+                    made.replace(new);
                     return Ok(false);
                 }
             }
@@ -379,8 +383,18 @@ where
     ) -> Result<Option<Ticket>, InsertError> {
         let mut claimed = Claimed::default();
         // What the rest uses comes meanwhile.
-        let policy = &state.tenant(entrant.number).policy;
-        if let Some(next) = policy.fetch(&locked, Id::of(new)) {
+        let (policy, weight) = (
+            &state.tenant(entrant.number).policy,
+            locked.weight(Id::of(new)),
+        );
+        policy.fetch(&locked, Id::of(new));
+        let is_full = |number| {
+            let tenant = state.tenant(number);
+            tenant.usage.saturating_add(weight) > tenant.limits.max
+        };
+        if [ROOT, entrant.number].into_iter().any(is_full)
+            && let Some(next) = policy.fetch_next(&locked)
+        {
             // SAFETY: of this cache. The lock says that it has not been retired.
             let entry: Found<'_, K, Node<V>> = unsafe { next.found() };
             prefetch(entry.pointer().as_ptr());

@@ -291,7 +291,7 @@ impl State {
         let tenant = self.tenant(number);
         guarded.link(number, tenant.policy.round());
         if let Some(load) = self.watched.get(&id) {
-            let _ = load.seen_in.set(Arc::clone(&tenant.handle));
+            load.set_seen_in(&tenant.handle);
         }
         self.set_timer(locked, id, expires);
         self.inserts += 1;

@@ -9,6 +9,7 @@ use common::returns;
 use helpers::{Weighed, poll, weighed, with_listener};
 use std::{
     future::{Future, pending},
+    hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
@@ -424,4 +425,52 @@ fn destructors_in_a_future_that_is_dropped_may_ask_for_its_key() {
         });
         assert_eq!(answer, 9);
     }
+}
+
+/// A key whose `Eq` panics, of some.
+struct Same {
+    panics: bool,
+}
+
+impl Hash for Same {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u8(0);
+    }
+}
+
+impl PartialEq for Same {
+    fn eq(&self, other: &Self) -> bool {
+        if self.panics || other.panics {
+            std::panic::resume_unwind(Box::new("expected"));
+        }
+        true
+    }
+}
+
+impl Eq for Same {}
+
+/// A value whose destructor may not run in a section. A panic there would end the process, as another one is
+/// being unwound.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        stillpoint::global().synchronize();
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_is_not_inserted_as_eq_panics_is_dropped_outside_of_sections() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    let cache = Cache::with_entries(10);
+    cache.insert(Same { panics: false }, Waits(&DROPPED));
+    let insert = || cache.insert(Same { panics: true }, Waits(&DROPPED));
+    assert!(catch_unwind(AssertUnwindSafe(insert)).is_err());
+    assert_eq!(
+        (DROPPED.load(Ordering::Relaxed), cache.entry_count()),
+        (1, 1)
+    );
+    // What a grace period frees must not wait.
+    std::mem::forget(cache);
 }

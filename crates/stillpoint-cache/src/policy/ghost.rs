@@ -12,9 +12,10 @@ use stillpoint_map::internal::prefetch;
 use stillpoint_platform::memory;
 
 /// Number of ghosts in a set.
-pub const WAYS: usize = 4;
+const WAYS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
+#[repr(align(8))]
 struct Slot {
     fingerprint: u32,
     /// Twice the number of the eviction, as its queue counts them. The low bit is set for a ghost of the main
@@ -27,12 +28,51 @@ const EMPTY: Slot = Slot {
     stamp: 0,
 };
 
-/// A set of slots, within one cache line.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(32))]
-pub struct Set([Slot; WAYS]);
+type Set = [Slot; WAYS];
 
-const _: () = assert!(size_of::<Set>() == align_of::<Set>());
+/// A table of sets, each within one cache line; empty at first.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Some more than the sets have: the allocator is asked for the alignment of a slot only. For a larger one
+    /// than its own it would write zeros to the whole table at once.
+    slots: Box<[Slot]>,
+    /// Index of the first set.
+    first: usize,
+}
+
+impl Table {
+    fn new(sets: usize) -> Self {
+        let len = sets * WAYS + WAYS - 1;
+        // SAFETY: numbers, of empty slots zeros.
+        let slots = unsafe { memory::try_zeroed::<Slot>(len) };
+        let slots = slots.unwrap_or_else(|| {
+            handle_alloc_error(Layout::array::<Slot>(len).expect("it is small"))
+        });
+        let first = match slots.as_ptr().align_offset(size_of::<Set>()) {
+            first @ ..WAYS => first,
+            // Miri may not say.
+            _ => 0,
+        };
+        Self { slots, first }
+    }
+
+    fn sets(&self) -> &[Set] {
+        self.slots[self.first..].as_chunks().0
+    }
+
+    fn sets_mut(&mut self) -> &mut [Set] {
+        self.slots[self.first..].as_chunks_mut().0
+    }
+
+    /// Returns the number of slots of its sets.
+    pub fn len(&self) -> usize {
+        self.sets().len() * WAYS
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
 
 impl Slot {
     fn is_empty(&self) -> bool {
@@ -95,11 +135,10 @@ impl Clocks {
 /// The ghosts of one policy.
 #[derive(Debug, Default)]
 pub struct Ghosts {
-    /// None at first.
-    sets: Box<[Set]>,
+    table: Table,
     clocks: Clocks,
-    /// The larger table that is being moved to `sets`; none at other times.
-    old: Box<[Set]>,
+    /// The larger table that is being moved to `table`; empty at other times.
+    old: Table,
     /// Number of sets of that table that have been moved.
     moved: usize,
     /// Age in evictions from which on ghosts are not moved.
@@ -112,42 +151,43 @@ fn set_at(fingerprint: u32, sets: usize) -> usize {
     ((u64::from(fingerprint) * sets as u64) >> 32) as usize
 }
 
-impl Set {
-    /// Forgets the ghost that has this fingerprint, and returns it.
-    fn take(&mut self, fingerprint: u32) -> Option<Slot> {
-        let mut slots = self.0.iter_mut();
-        let slot = slots.find(|slot| slot.fingerprint == fingerprint && !slot.is_empty())?;
-        Some(std::mem::replace(slot, EMPTY))
-    }
+/// Forgets the ghost of a set that has this fingerprint, and returns it.
+fn take_of(set: &mut Set, fingerprint: u32) -> Option<Slot> {
+    let mut slots = set.iter_mut();
+    let slot = slots.find(|slot| slot.fingerprint == fingerprint && !slot.is_empty())?;
+    Some(std::mem::replace(slot, EMPTY))
 }
 
 impl Ghosts {
     fn set(&mut self, fingerprint: u32) -> &mut Set {
-        let at = set_at(fingerprint, self.sets.len());
-        &mut self.sets[at]
+        let sets = self.table.sets_mut();
+        let at = set_at(fingerprint, sets.len());
+        &mut sets[at]
     }
 
     /// Fetches what [`add`](Self::add) and [`take`](Self::take) use of the table.
     #[inline]
     pub fn fetch(&self, fingerprint: u32) {
-        let at = set_at(fingerprint, self.sets.len());
-        prefetch(self.sets.as_ptr().wrapping_add(at));
+        let sets = self.table.sets();
+        let at = set_at(fingerprint, sets.len());
+        prefetch(sets.as_ptr().wrapping_add(at));
     }
 
     /// Forgets a ghost that has not been moved out of the old table, and returns it.
     #[cold]
     fn take_unmoved(&mut self, fingerprint: u32) -> Option<Slot> {
-        let at = set_at(fingerprint, self.old.len());
+        let sets = self.old.sets_mut();
+        let at = set_at(fingerprint, sets.len());
         if at < self.moved {
             return None;
         }
-        self.old[at].take(fingerprint)
+        take_of(&mut sets[at], fingerprint)
     }
 
     /// Remembers an entry that was evicted from a queue. `wanted` is how many ghosts there should
     /// be room for, at least one.
     pub fn add(&mut self, fingerprint: u32, from: Place, wanted: usize) {
-        if self.sets.len() * WAYS < wanted {
+        if self.table.len() < wanted {
             self.grow(wanted);
         }
         if !self.old.is_empty() {
@@ -156,7 +196,7 @@ impl Ghosts {
         }
         let stamp = self.clocks.tick(from);
         let clocks = self.clocks;
-        let slots = &mut self.set(fingerprint).0;
+        let slots = self.set(fingerprint);
         // An older ghost with the fingerprint goes, also where there is room.
         let is_own = |slot: &Slot| slot.fingerprint == fingerprint && !slot.is_empty();
         let rank = |slot: &Slot| u64::from(is_own(slot)) << 34 | clocks.rank(slot);
@@ -170,10 +210,10 @@ impl Ghosts {
 
     /// Forgets a ghost, and returns it if it was there, and younger than `lifetime` evictions.
     pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Ghost> {
-        if self.sets.is_empty() {
+        if self.table.is_empty() {
             return None;
         }
-        let mut found = self.set(fingerprint).take(fingerprint);
+        let mut found = take_of(self.set(fingerprint), fingerprint);
         if found.is_none() && !self.old.is_empty() {
             found = self.take_unmoved(fingerprint);
         }
@@ -185,8 +225,9 @@ impl Ghosts {
     /// Makes a larger table, with the ghosts of the one that there was.
     #[cold]
     fn grow(&mut self, wanted: usize) {
-        let before = std::mem::replace(&mut self.sets, empty(sets_for(wanted)));
-        before.iter().for_each(|set| self.keep(set, usize::MAX));
+        let before = std::mem::replace(&mut self.table, Table::new(sets_for(wanted)));
+        let sets = before.sets().iter();
+        sets.for_each(|set| self.keep(set, usize::MAX));
     }
 
     /// Makes the table as small as so many ghosts need it, and some more, if it is larger: a part of
@@ -195,19 +236,20 @@ impl Ghosts {
     pub fn shrink(&mut self, wanted: usize) -> Trimmed {
         if self.old.is_empty() {
             let sets = sets_for(wanted + wanted / ROOM);
-            if sets >= self.sets.len() {
+            if sets >= self.table.sets().len() {
                 return Trimmed::Done;
             }
-            self.old = std::mem::replace(&mut self.sets, empty(sets));
+            self.old = std::mem::replace(&mut self.table, Table::new(sets));
             (self.moved, self.oldest) = (0, sets * WAYS);
         }
-        let end = self.old.len().min(self.moved + PART / WAYS);
+        let all = self.old.sets().len();
+        let end = all.min(self.moved + PART / WAYS);
         for index in self.moved..end {
-            let set = self.old[index];
+            let set = self.old.sets()[index];
             self.keep(&set, self.oldest);
         }
         self.moved = end;
-        let is_moved = end == self.old.len();
+        let is_moved = end == all;
         Trimmed::Part(is_moved.then(|| Freed::Ghosts(std::mem::take(&mut self.old))))
     }
 
@@ -220,8 +262,8 @@ impl Ghosts {
     /// an older one. A larger table has room for all of a smaller one.
     fn keep(&mut self, set: &Set, oldest: usize) {
         let clocks = self.clocks;
-        for slot in set.0.iter().filter(|slot| !slot.is_empty()) {
-            let own = self.set(slot.fingerprint).0.iter_mut();
+        for slot in set.iter().filter(|slot| !slot.is_empty()) {
+            let own = self.set(slot.fingerprint).iter_mut();
             if clocks.age(slot) < oldest
                 && let Some(other) = own.max_by_key(|other| clocks.rank(other))
                 && clocks.rank(other) > clocks.rank(slot)
@@ -230,13 +272,6 @@ impl Ghosts {
             }
         }
     }
-}
-
-/// Returns a table of `sets` sets.
-fn empty(sets: usize) -> Box<[Set]> {
-    // SAFETY: numbers, of empty slots zeros.
-    let all = unsafe { memory::try_zeroed(sets) };
-    all.unwrap_or_else(|| handle_alloc_error(Layout::array::<Set>(sets).expect("it is small")))
 }
 
 /// Returns the number of sets in a table for `ghosts` ghosts.
@@ -261,13 +296,13 @@ mod tests {
         for number in 0..4000 {
             ghosts.add(fingerprint(number), Place::Small, 4000);
         }
-        assert_eq!(ghosts.sets.len() * WAYS, 4096);
+        assert_eq!(ghosts.table.len(), 4096);
         shrink(&mut ghosts, 3000);
-        assert_eq!(ghosts.sets.len() * WAYS, 4096, "that is what it needs");
+        assert_eq!(ghosts.table.len(), 4096, "that is what it needs");
         shrink(&mut ghosts, 2000);
-        assert_eq!(ghosts.sets.len() * WAYS, 4096, "with room for some more");
+        assert_eq!(ghosts.table.len(), 4096, "with room for some more");
         shrink(&mut ghosts, 960);
-        assert_eq!(ghosts.sets.len() * WAYS, 1024);
+        assert_eq!(ghosts.table.len(), 1024);
         let mut found = |numbers: std::ops::Range<u32>| {
             let is_there = |&number: &u32| ghosts.take(fingerprint(number), 4000).is_some();
             numbers.filter(is_there).count()
@@ -287,6 +322,32 @@ mod tests {
         assert_eq!(ghosts.take(7, 10), None, "it is there twice");
     }
 
+    /// The table that the first eviction of a large cache makes, under the lock.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn of_a_new_table_only_what_is_used_becomes_resident() {
+        const PAGE: usize = 4096;
+        let mut ghosts = Ghosts::default();
+        // 64 MiB: more than the allocator keeps of what is freed.
+        ghosts.add(7, Place::Small, 1 << 23);
+        let sets = ghosts.table.sets();
+        assert!(sets.as_ptr().addr().is_multiple_of(size_of::<Set>()));
+        let begin = sets.as_ptr().map_addr(|at| at.next_multiple_of(PAGE));
+        let mut pages = vec![0_u8; (sets.len() - 1) * size_of::<Set>() / PAGE];
+        // SAFETY: it writes a byte for each page.
+        let done = unsafe {
+            libc::mincore(
+                begin.cast_mut().cast(),
+                pages.len() * PAGE,
+                pages.as_mut_ptr(),
+            )
+        };
+        assert_eq!(done, 0);
+        let resident = pages.iter().filter(|&page| page & 1 != 0).count();
+        // A huge page is 512.
+        assert!(resident <= 512, "{resident} of {}", pages.len());
+    }
+
     /// Shrinks the table until half of it has been moved.
     fn half_moved(fingerprint: impl Fn(u32) -> u32) -> Ghosts {
         let (slots, young) = (4 * PART as u32, PART as u32 / 8);
@@ -296,7 +357,7 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(ghosts.shrink(young as usize), Trimmed::Part(None)));
         }
-        let moved = (ghosts.old.len() * WAYS, ghosts.moved * WAYS);
+        let moved = (ghosts.old.len(), ghosts.moved * WAYS);
         assert_eq!(moved, (4 * PART, 2 * PART));
         ghosts
     }
@@ -329,14 +390,14 @@ mod tests {
         let mut ghosts = half_moved(fingerprint);
         assert!(matches!(ghosts.shrink(1), Trimmed::Part(None)));
         assert!(
-            matches!(ghosts.shrink(1), Trimmed::Part(Some(Freed::Ghosts(old))) if old.len() * WAYS == slots)
+            matches!(ghosts.shrink(1), Trimmed::Part(Some(Freed::Ghosts(old))) if old.len() == slots)
         );
         assert!(!ghosts.is_shrinking());
         assert!(found(&mut ghosts) > young.len() * 9 / 10);
         // One that grows meanwhile has them, too.
         let mut ghosts = half_moved(fingerprint);
         ghosts.add(1, Place::Small, slots);
-        assert!(ghosts.is_shrinking() && ghosts.sets.len() * WAYS == slots);
+        assert!(ghosts.is_shrinking() && ghosts.table.len() == slots);
         shrink(&mut ghosts, slots);
         assert!(found(&mut ghosts) > young.len() * 9 / 10);
     }

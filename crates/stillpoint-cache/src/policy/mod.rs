@@ -81,7 +81,7 @@ pub enum Trimmed {
 /// A table that is used no longer: to be dropped once the lock has been released.
 #[derive(Debug)]
 pub enum Freed {
-    Ghosts(Box<[ghost::Set]>),
+    Ghosts(ghost::Table),
     Counts(Box<[u64]>),
 }
 
@@ -89,7 +89,7 @@ impl Freed {
     /// Returns the number of its ghosts or words.
     pub fn len(&self) -> usize {
         match self {
-            Self::Ghosts(sets) => sets.len() * ghost::WAYS,
+            Self::Ghosts(table) => table.len(),
             Self::Counts(words) => words.len(),
         }
     }
@@ -247,15 +247,26 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         std::mem::take(&mut self.passed)
     }
 
-    /// Fetches what the tables have on an entry that is about to be inserted, and on the one that most likely is
-    /// evicted for it, which it returns. The caller has other work until they are used.
-    pub fn fetch(&self, nodes: &impl Nodes<Id = I>, id: I) -> Option<I> {
+    /// Fetches what the tables have on an entry that is about to be inserted. The caller has other work until that
+    /// is used.
+    pub fn fetch(&self, nodes: &impl Nodes<Id = I>, id: I) {
         let fingerprint = nodes.fingerprint(id);
         self.sketch.fetch(fingerprint);
         self.ghosts.fetch(fingerprint);
-        let next = self.any()?;
+    }
+
+    /// Fetches the ghosts of the entry that most likely is evicted next, and returns that.
+    pub fn fetch_next(&self, nodes: &impl Nodes<Id = I>) -> Option<I> {
+        let next = self.likely_next()?;
         self.ghosts.fetch(nodes.fingerprint(next));
         Some(next)
+    }
+
+    /// Returns the entry that most likely is evicted next: the oldest of the queue with which a search begins.
+    fn likely_next(&self) -> Option<I> {
+        let is_of_small = self.small.weight() > self.small_wanted();
+        let queue = if is_of_small { &self.small } else { &self.main };
+        queue.oldest().or_else(|| self.any())
     }
 
     /// Adds an entry that is in no queue. Returns whether it would be there still, with more room:
@@ -428,7 +439,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         if !self.remove(nodes, id) {
             return;
         }
-        if let Some(next) = self.any() {
+        if let Some(next) = self.likely_next() {
             nodes.fetch(next);
         }
         self.shrunk += 1;

@@ -12,9 +12,10 @@ use crate::{
     tenant::Handle,
 };
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
+use stillpoint_platform::sync::{Mutex, lock};
 
 /// The part of a load or a compute that other calls change.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ pub struct Load {
     /// The tenant whose view loads.
     tenant: Arc<Handle>,
     /// The tenant of the entry that a compute has seen. That may have been evicted when the tenant is invalidated.
-    pub(super) seen_in: OnceLock<Arc<Handle>>,
+    /// Used under the lock of the queues only.
+    seen_in: Mutex<Option<Arc<Handle>>>,
 }
 
 impl Load {
@@ -35,16 +37,20 @@ impl Load {
         Arc::new(Self {
             is_outdated: AtomicBool::new(false),
             tenant,
-            seen_in: OnceLock::new(),
+            seen_in: Mutex::new(None),
         })
     }
 
     /// Returns whether an invalidation of the tenant `number` makes the load outdated.
     pub fn is_within(&self, state: &State, number: u32) -> bool {
-        let mut tenants = [Some(&self.tenant), self.seen_in.get()]
-            .into_iter()
-            .flatten();
-        tenants.any(|tenant| state.is_within(tenant.number(), number))
+        let is_within = |tenant: &Arc<Handle>| state.is_within(tenant.number(), number);
+        is_within(&self.tenant) || lock(&self.seen_in).as_ref().is_some_and(is_within)
+    }
+
+    /// Notes the tenant of the entry that a compute has seen: again when an entry is linked, as it may be of
+    /// another tenant than the one that it has replaced.
+    pub(super) fn set_seen_in(&self, tenant: &Arc<Handle>) {
+        *lock(&self.seen_in) = Some(Arc::clone(tenant));
     }
 
     /// Marks the load as outdated: its value will not be kept.
@@ -60,7 +66,7 @@ impl State {
         if is_current {
             self.watched.insert(id, Arc::clone(load));
             if let Some(owner) = self.owner(locked, id) {
-                let _ = load.seen_in.set(Arc::clone(&self.tenant(owner).handle));
+                load.set_seen_in(&self.tenant(owner).handle);
             }
         }
         is_current
@@ -106,7 +112,7 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, Entry, Op, cache::Section, state::ROOT};
+    use crate::{Cache, Entry, ManualClock, Op, cache::Section, state::ROOT};
     use std::{
         future::{Future, pending},
         panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -114,6 +120,7 @@ mod tests {
         sync::Barrier,
         task::{Context, Waker},
         thread,
+        time::Duration,
     };
 
     fn start(compute: impl Future) {
@@ -198,6 +205,32 @@ mod tests {
         });
         let number = tenant.handle().number();
         assert!(cache.with_state(|state| load.is_within(state, number)));
+    }
+
+    /// The compute has seen the new entry while the old one was still in its queue, which leaves it no tenant.
+    #[test]
+    fn a_compute_learns_the_tenant_of_an_entry_that_does_not_inherit_its_own() {
+        let (clock, hour) = (ManualClock::default(), Duration::from_secs(3600));
+        let cache = Cache::<u64, u64>::builder().max_entries(10);
+        let cache = cache.time_to_live(hour).clock(clock.clone()).build();
+        let [a, b, c] = ["a", "b", "c"].map(|name| cache.tenant(name));
+        a.insert(1, 7);
+        clock.advance(hour);
+        let load = Load::of(Arc::clone(c.handle()));
+        let number = |view: &Cache<u64, u64>| view.handle().number();
+        thread::scope(|scope| {
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
+            let (mut state, mut locked) = cache.inner().lock(store);
+            let insert = || scope.spawn(|| b.insert(1, 8));
+            cache.inner().shared.until_asked(insert);
+            let id = Id::of(cache.find(&1, store).expect("an entry"));
+            assert_eq!(state.owner(&mut locked, id), Some(number(&a)));
+            assert!(state.watch(&mut locked, id, &load));
+        });
+        assert_eq!(b.evict_some(1), 1);
+        let is_within = |view| cache.with_state(|state| load.is_within(state, number(view)));
+        assert_eq!([&a, &b, &c].map(is_within), [false, true, true]);
     }
 
     /// An invalidation works in batches: some entries are found that it is about to take.
