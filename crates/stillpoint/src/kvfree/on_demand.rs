@@ -242,8 +242,8 @@ impl Heap {
         }
     }
 
-    /// Frees a page on a thread that has not asked for it. Where objects are freed on demand this
-    /// is inside a section, as all frees there are, and if the domain's [`Around`] lets it.
+    /// Frees a page on a thread that has not asked for it. Where objects are freed on demand, it
+    /// is freed inside a section, as all are there, and only if the domain's [`Around`] lets it.
     ///
     /// # Safety
     ///

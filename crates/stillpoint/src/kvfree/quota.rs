@@ -9,8 +9,8 @@ pub(super) const SMALLEST_QUOTA: usize = 64 << 10;
 
 /// A quota grows while its thread spends more than a part of its time on ending grace periods: the
 /// quota divided by this number of bytes. It shrinks while the thread spends less than half of that.
-/// With a smaller number, grace periods take less memory and more time:
-/// `docs/design/016-back-pressure.md` has figures.
+/// A smaller number means less memory and more time: `docs/design/016-back-pressure.md` has figures
+/// for 768 KiB.
 const ALL_TIME: usize = 512 << 10;
 
 /// The bound on a quota that follows from [`ALL_TIME`] and [`QUOTA_STEP`], beside the thread's share.
