@@ -56,9 +56,9 @@ const SCENARIOS: &[Family] = families! {
     "oltp-1000-6", "oltp-2000-6", "oltp-5000-6" => "Six clients replay parts of OLTP in turn.", once;
     "p3-20000-6", "p3-40000-6", "p3-80000-6" => "Six clients replay parts of P3 (Stillpoint only, as it takes long).", once;
     "p6-20000-6", "p6-40000-6", "p6-80000-6" => "Six clients replay parts of P6 (Stillpoint only).", once;
-    "loop-9800", "loop-11000", "loop-20000", "two-loops", "sawtooth" => "A million requests in a cache of 10,000 entries: that many keys in turn; 6,000 and 7,000 in turn, five rounds each; 15,000 up and down.", once;
-    "zipf", "zipf-scan", "zipf-once", "zipf-moves" => "As many by Zipf's law over 200,000 keys: alone, with scans, with 70 % new keys, with other keys after each 200,000 requests.", once;
-    "set-moves", "set-to-zipf", "recent-3", "recent-2" => "As many for 8,000 keys that change after each 200,000; for 10,000 keys, then others by Zipf's law; for keys that were new a short while ago, twice or once.", once;
+    "loop-9800", "loop-11000", "loop-20000", "two-loops", "sawtooth" => "A million requests in a cache of 10,000 entries: loop-N: N keys in turn; two-loops: 6,000 and 7,000 in turn, five rounds each; sawtooth: 15,000 up and down.", once;
+    "zipf", "zipf-scan", "zipf-once", "zipf-moves" => "A million requests in a cache of 10,000 entries: 200,000 keys by Zipf's law: alone, with scans, with 70 % new keys, with other keys after each 200,000 requests.", once;
+    "set-moves", "set-to-zipf", "recent-3", "recent-2" => "A million requests in a cache of 10,000 entries: set-moves: any of 8,000 keys that change after each 200,000; set-to-zipf: any of 10,000 keys, then others by Zipf's law; recent-3, recent-2: a new key, then two, or one, of those that were new shortly before.", once;
     "memory" => "A full cache.", once;
     "isolation", "isolation-static" => "A tenant beside a neighbour that scans; with half of the cache for each.", once;
     "mix", "mix-static" => "53 tenants as Twitter's caches are; with an equal share for each.", once;
@@ -125,7 +125,7 @@ impl super::Work for Work {
         "p999_ns" 0 "99.9th percentile of the time of an insert";
         "shared_rmw_per_op" 2 "atomic read-modify-writes of shared cache lines for a hit (with --count)";
         "shared_stores_per_op" 2 "plain stores to shared cache lines for a hit (with --count)";
-        "hit_ratio" 4 "hits of all requests, 0 to 1";
+        "hit_ratio" 4 "hits of all requests, in mixed-200k of all reads, 0 to 1";
         "hit_ratio_one" 4 "the same of one client with the requests in the order that six had them in";
         "bytes_per_entry" 1 "resident memory for an entry, less 16 bytes for key and value";
         "hits_lost" 0 "requests of a tenant that missed beside its neighbour, of 200,000 that hit without it";
@@ -136,7 +136,7 @@ impl super::Work for Work {
     /// Where one thread asks, what it finds takes no account of time.
     fn is_untimed(scenario: &str) -> bool {
         replay::Plan::of(scenario).is_some_and(|plan| plan.is_of_one())
-            || patterns::of(scenario).is_some()
+            || patterns::is_one(scenario)
             || matches!(scenario, "mix" | "mix-static")
     }
 
@@ -163,7 +163,7 @@ impl super::Work for Work {
                     read::measure::<limit::Limit>(work, plan)
                 });
             }
-            if patterns::of(scenario).is_some() {
+            if patterns::is_one(scenario) {
                 let lru = Peer::new("lru");
                 all.add(lru, scenario, move |work| patterns::lru(work, scenario));
             }
@@ -180,7 +180,7 @@ impl Benchmarks<Work> {
             if let Some(plan) = read::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
             }
-            if patterns::of(scenario).is_some() {
+            if patterns::is_one(scenario) {
                 self.add(peer, scenario, move |work| {
                     patterns::measure::<C>(work, scenario)
                 });
