@@ -19,7 +19,7 @@ use crate::{
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
-    mem::needs_drop,
+    mem::{ManuallyDrop, needs_drop},
     ptr::NonNull,
 };
 use stillpoint::{
@@ -77,7 +77,8 @@ unsafe impl<K: Send + 'static, V: Send + 'static, P: Policy> Reclaim for PinnedO
         let key = fence.entry().as_ptr().cast();
         // It has been counted with the value if entries are weighed.
         let heap_bytes = owned::<K>(self.weigh.map(|_| 0));
-        // SAFETY: an entry's whose value has been retired, and no reader from now on finds the fence.
+        // SAFETY: of an entry whose value its taker retires, in a section that is still open. No reader from now
+        // on finds the fence.
         unsafe { retire_owning(self.domain(), key, Entry::<K, V>::KEY, heap_bytes) };
     }
 }
@@ -128,7 +129,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
 
     /// Inserts as [`At::put`] does, in a leaf whose slots are used up.
     #[cold]
-    fn put_in_copy(&self, new: NewEntry<K, V>) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
+    fn put_in_copy(&self, mut new: NewEntry<K, V>) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
         let mut spares = Spares::new();
         loop {
             let (Some(writer), Some((path, place))) = (self.writer(), self.locate_by(new.key()))
@@ -138,8 +139,14 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
             if place.entry.is_some() {
                 return Err(new);
             }
+            // Once it is published readers have it. An unwind that user code begins then, where old nodes are
+            // retired, leaves it to them.
+            let kept = ManuallyDrop::new(new);
             // SAFETY: found in this map just now; the entry is complete.
-            match unsafe { writer.insert_in_copy(&path, &place, new.item(), &mut spares) } {
+            let inserted =
+                unsafe { writer.insert_in_copy(&path, &place, kept.item(), &mut spares) };
+            new = ManuallyDrop::into_inner(kept);
+            match inserted {
                 // SAFETY: it is in the map, since this section.
                 Ok(()) => return Ok(unsafe { Found::of(new.into_head()) }),
                 Err(Refused::Changed | Refused::Full) => return Err(new),

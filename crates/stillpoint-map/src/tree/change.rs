@@ -22,7 +22,7 @@
 
 use super::{
     core::{Reclaim, Tree},
-    gate::Gate,
+    gate::{Gate, Locked},
     node::{Fence, Head, Inner, Item, KEYS, Leaf, Link, Node},
     order::SLOTS,
     search::{DEPTH, Path, Place},
@@ -69,7 +69,7 @@ impl<'t> OldNode<'t> {
 
 /// Locks that are held, and what dies.
 pub(super) struct Held<'t> {
-    gates: [Option<&'t Gate>; DEPTH + 4],
+    gates: [Option<Locked<'t>>; DEPTH + 4],
     held: usize,
     dead: [Option<Node<'t>>; DEPTH + 3],
     dying: usize,
@@ -78,7 +78,7 @@ pub(super) struct Held<'t> {
 impl<'t> Held<'t> {
     pub(super) fn new() -> Self {
         Self {
-            gates: [None; DEPTH + 4],
+            gates: [const { None }; DEPTH + 4],
             held: 0,
             dead: [None; DEPTH + 3],
             dying: 0,
@@ -87,8 +87,7 @@ impl<'t> Held<'t> {
 
     /// Returns whether the node is alive.
     pub(super) fn lock(&mut self, gate: &'t Gate) -> bool {
-        gate.lock();
-        self.gates[self.held] = Some(gate);
+        self.gates[self.held] = Some(gate.lock());
         self.held += 1;
         !gate.is_dead()
     }
@@ -96,12 +95,6 @@ impl<'t> Held<'t> {
     fn dies(&mut self, node: Node<'t>) {
         self.dead[self.dying] = Some(node);
         self.dying += 1;
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.gates.iter().flatten().for_each(|gate| gate.unlock());
     }
 }
 
@@ -143,9 +136,14 @@ impl Draft {
     }
 
     /// One inner node of it, or two: divided in the middle, or behind all others if more come there.
-    pub(super) fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
+    ///
+    /// # Safety
+    ///
+    /// Its children and fences are as [`Inner::new`] says.
+    pub(super) unsafe fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
         let make = |spares: &mut Spares, from: usize, to: usize| {
-            let inner = Inner::new(&self.fences[from..to], &self.children[from..=to]);
+            // SAFETY: the caller's promise.
+            let inner = unsafe { Inner::new(&self.fences[from..to], &self.children[from..=to]) };
             spares.inner(inner)
         };
         if self.len <= KEYS {
@@ -250,9 +248,11 @@ impl Pinned<Tree> {
                 break Some(match new {
                     New::One(node) => node,
                     New::Two(..) if path.len() == DEPTH => return Err(Refused::TooDeep),
-                    New::Two(low, fence, high) => spares
-                        .inner(Inner::new(&[fence], &[low, high]))
-                        .ok_or_else(|| Tree::too_few(path))?,
+                    New::Two(low, fence, high) => {
+                        // SAFETY: the caller's promise.
+                        let inner = unsafe { Inner::new(&[fence], &[low, high]) };
+                        spares.inner(inner).ok_or_else(|| Tree::too_few(path))?
+                    }
                 });
             }
             level -= 1;
@@ -302,9 +302,9 @@ impl Pinned<Tree> {
                 New::One(draft.children[0])
             } else {
                 let at_the_end = path.is_last(level + 1);
-                draft
-                    .make(spares, at_the_end)
-                    .ok_or_else(|| Tree::too_few(path))?
+                // SAFETY: children and fences of a node of the tree, and what is new.
+                let made = unsafe { draft.make(spares, at_the_end) };
+                made.ok_or_else(|| Tree::too_few(path))?
             };
             (old, count) = ([itself; 2], 1);
         };
@@ -318,7 +318,10 @@ impl Pinned<Tree> {
         }
         spares.keep();
         let dead = held.dead;
-        dead.iter().flatten().for_each(|node| node.gate().kill());
+        for node in dead.iter().flatten() {
+            // SAFETY: locked until `held` is dropped.
+            unsafe { node.gate().kill() };
+        }
         drop(held);
         Ok(dead.into_iter().flatten().map(OldNode))
     }
@@ -335,14 +338,15 @@ impl Pinned<Tree> {
     /// out, and readers have left it.
     pub unsafe fn insert(&self, place: &Place<'_>, item: Item) -> Result<(), Refused> {
         let leaf = place.leaf;
-        let locked = leaf.get().gate.locked();
+        let locked = leaf.get().gate.lock();
         if leaf.gate.is_dead() || !Tree::is_unchanged(place) {
             return Err(Refused::Changed);
         }
         if leaf.gate.used() == SLOTS {
             return Err(Refused::Full);
         }
-        leaf.put(Tree::behind_fence(place), item);
+        // SAFETY: locked; the order is that of the place. The rest is the caller's promise.
+        unsafe { leaf.put(Tree::behind_fence(place), item) };
         drop(locked);
         self.note(1);
         Ok(())
@@ -362,7 +366,10 @@ impl Pinned<Tree> {
     pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         let old = place.entry.ok_or(Refused::Changed)?;
-        if !leaf.replace(slot, old, new) && !Self::replace_frozen(place, old, new) {
+        // SAFETY: the caller's promise.
+        let is_replaced =
+            unsafe { leaf.replace(slot, old, new) || Self::replace_frozen(place, old, new) };
+        if !is_replaced {
             return Err(Refused::Changed);
         }
         fence_change();
@@ -371,14 +378,22 @@ impl Pinned<Tree> {
 
     /// The same, if the slot is frozen. Returns whether it was replaced: if a thread has frozen it that
     /// then published nothing.
+    ///
+    /// # Safety
+    ///
+    /// As for [`insert`](Self::insert).
     #[cold]
-    fn replace_frozen(place: &Place<'_>, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+    unsafe fn replace_frozen(place: &Place<'_>, old: NonNull<Head>, new: NonNull<Head>) -> bool {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         if leaf.entry(slot) != old {
             return false;
         }
-        let _locked = leaf.get().gate.locked();
-        !leaf.gate.is_dead() && Tree::is_unchanged(place) && leaf.replace_locked(slot, old, new)
+        let _locked = leaf.get().gate.lock();
+        if leaf.gate.is_dead() || !Tree::is_unchanged(place) {
+            return false;
+        }
+        // SAFETY: locked and alive; the rest is the caller's promise.
+        unsafe { leaf.replace_locked(slot, old, new) }
     }
 
     /// Takes the entry of a place out, and returns whether its key is a fence, and so stays.
@@ -390,11 +405,12 @@ impl Pinned<Tree> {
     pub fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         let entry = place.entry.ok_or(Refused::Changed)?;
-        let locked = leaf.get().gate.locked();
+        let locked = leaf.get().gate.lock();
         if leaf.gate.is_dead() || !Tree::is_unchanged(place) || !leaf.freeze(slot, entry) {
             return Err(Refused::Changed);
         }
-        leaf.take(place.at);
+        // SAFETY: locked, and the order is that of the place, which has an entry.
+        unsafe { leaf.take(place.at) };
         drop(locked);
         self.note(1_u64.wrapping_neg());
         Ok(Tree::is_fence(place))
@@ -458,8 +474,8 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
         let (tree, leaf) = (self.core(), Node::leaf(leaf));
         // SAFETY: made just now of the leaf's entries and the new one; the rest is the caller's promise.
         let dead = unsafe { tree.graft(path, path.len(), None, &[leaf], new, held, spares) }?;
-        dead.for_each(|node| self.world().node(node));
         self.note(1);
+        dead.for_each(|node| self.world().node(node));
         Ok(())
     }
 }

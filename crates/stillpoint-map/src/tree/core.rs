@@ -64,7 +64,8 @@ impl Tree {
         let leaf = Box::new(Leaf::new(ptr::null_mut(), &[]));
         let leaf = NonNull::from(Box::leak(leaf));
         Self {
-            root: Hook::of(Link::leaf(leaf)),
+            // SAFETY: a leaf that is the tree's.
+            root: unsafe { Hook::of(Link::leaf(leaf)) },
             gate: Gate::new(0),
             hints_tell_keys,
             count: Count::new(),

@@ -9,13 +9,21 @@ use super::{
     walk::Walk,
 };
 use crate::store::Policy;
-use std::{cmp::Ordering as Is, marker::PhantomData};
+use std::{borrow::Borrow, cmp::Ordering as Is, marker::PhantomData};
 
 /// Where a walk ends: at an entry, which belongs to it or not.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     item: Item,
     is_included: bool,
+}
+
+/// The way to a place of a map whose entries are of these types.
+#[derive(Debug)]
+pub struct Way<'g, K, V> {
+    path: Path<'g>,
+    place: Place<'g>,
+    entries: PhantomData<&'g Entry<K, V>>,
 }
 
 /// A walk over the entries of a map, or of a part of it.
@@ -56,10 +64,45 @@ impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
     }
 }
 
+impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
+    /// Returns the way to where the entry of a key is, or would be; `None` if there has never been an entry.
+    pub fn way_to<Q>(&self, key: &Q) -> Option<Way<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        // SAFETY: found in this map.
+        self.locate_by(key).map(|way| unsafe { Way::of(way) })
+    }
+}
+
+impl<'g, K, V> Way<'g, K, V> {
+    /// # Safety
+    ///
+    /// It was found in a map whose entries are of these types.
+    unsafe fn of((path, place): (Path<'g>, Place<'g>)) -> Self {
+        Self {
+            path,
+            place,
+            entries: PhantomData,
+        }
+    }
+
+    /// Returns the path and the place, or the place behind the entry there, if there is one.
+    fn apart(self, is_behind: bool) -> (Path<'g>, Place<'g>) {
+        let place = if is_behind {
+            self.place.behind()
+        } else {
+            self.place
+        };
+        (self.path, place)
+    }
+}
+
 impl<'g, K, V> Cursor<'g, K, V> {
-    /// Has it begin at that place: before the entry there, or behind it.
-    pub fn begin_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
-        place.at += usize::from(is_behind);
+    /// Has it begin at that place of its map: before the entry there, or behind it.
+    pub fn begin_at(&mut self, way: Way<'g, K, V>, is_behind: bool) {
+        let (path, place) = way.apart(is_behind);
         self.walk.begin_at(path, &place);
         // The other end stops at this entry.
         match self.walk.clone().next() {
@@ -73,9 +116,9 @@ impl<'g, K, V> Cursor<'g, K, V> {
         self.walk.read_ahead();
     }
 
-    /// Has it end at that place: behind the entry there, or before it.
-    pub fn end_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
-        place.at += usize::from(is_behind);
+    /// Has it end at that place of its map: behind the entry there, or before it.
+    pub fn end_at(&mut self, way: Way<'g, K, V>, is_behind: bool) {
+        let (path, place) = way.apart(is_behind);
         self.walk.end_at(path, &place);
         match self.walk.clone().next_back() {
             Some(item) => self.high = Some(Limit::including(item)),
@@ -89,15 +132,17 @@ impl<'g, K, V> Cursor<'g, K, V> {
         let Some(middle) = self.walk.middle().filter(|_| !self.is_over) else {
             return (self, None);
         };
+        // SAFETY: found by a walk of such a map.
+        let [begin, end] = [middle.clone(), middle].map(|way| unsafe { Way::of(way) });
         let mut behind = self.clone();
-        behind.begin_at(middle.clone(), false);
-        self.end_at(middle, false);
+        behind.begin_at(begin, false);
+        self.end_at(end, false);
         self.walk.settle_back();
         (self, Some(behind))
     }
 
     fn found(item: Item) -> Found<'g, K, V> {
-        // SAFETY: the walk is one of a map whose entries are of these types.
+        // SAFETY: the walk is one of a map whose entries are of these types, and so are its ways.
         unsafe { Found::of(item.entry) }
     }
 

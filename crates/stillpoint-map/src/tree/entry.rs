@@ -76,7 +76,7 @@ impl<K, V> Entry<K, V> {
     /// Drops the key, and leaves the value to [`VALUE`](Self::VALUE).
     pub const KEY: &'static Destructor = &Destructor::new(Self::drop_key, size_of::<Self>());
 
-    /// Drops the key of an entry, whose value another call drops.
+    /// Drops the key of an entry whose value its taker drops, or retires in a section that is still open.
     ///
     /// # Safety
     ///

@@ -189,7 +189,8 @@ impl Tree {
     /// entry.
     unsafe fn take(&self, path: &Path<'_>, place: &Place<'_>) -> bool {
         let leaf = place.leaf;
-        leaf.take(place.at);
+        // SAFETY: the caller's promise: no other thread changes it.
+        unsafe { leaf.take(place.at) };
         self.note(1_u64.wrapping_neg());
         if !Self::is_fence(place) {
             return false;
@@ -199,7 +200,7 @@ impl Tree {
         let turn = turn.expect("a leaf with a fence has leaves before it");
         let replace_fence = |fence| {
             let Step { node, at } = path.step(turn);
-            // SAFETY: the caller's promise; so below.
+            // SAFETY: the caller's promise; the fence is the key of an entry that is in the tree. So below.
             unsafe { (*node.pointer().as_ptr()).set_fence(at - 1, fence) };
         };
         if let Some(first) = leaf.items().next() {
@@ -325,20 +326,17 @@ impl<K: Ord, V> BTreeMap<K, V> {
         // SAFETY: nothing is removed while the iterator is used.
         let alone = unsafe { self.alone() };
         let mut walk = alone.walk();
-        let is_found = |place: &Place<'_>| usize::from(place.entry.is_some());
         if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some((path, mut place)) = alone.locate_by(key)
+            && let Some((path, place)) = alone.locate_by(key)
         {
             let is_behind = matches!(low, Bound::Excluded(_));
-            place.at += usize::from(is_behind) * is_found(&place);
-            walk.begin_at(path, &place);
+            walk.begin_at(path, &if is_behind { place.behind() } else { place });
         }
         if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some((path, mut place)) = alone.locate_by(key)
+            && let Some((path, place)) = alone.locate_by(key)
         {
             let is_behind = matches!(high, Bound::Included(_));
-            place.at += usize::from(is_behind) * is_found(&place);
-            walk.end_at(path, &place);
+            walk.end_at(path, &if is_behind { place.behind() } else { place });
         }
         IterMut {
             walk,

@@ -31,17 +31,18 @@ impl Gate {
         }
     }
 
-    /// Locks it. A thread locks nodes below before those above, and left ones before right ones.
+    /// Locks it until the result is dropped. A thread locks nodes below before those above, and left ones
+    /// before right ones.
     ///
     /// A holder that a fork has removed has published its change, or none of it: what it has not
     /// marked as dead is not found from the root, and threads that have found it before the fork
     /// look again ([`super::change`]).
-    pub fn lock(&self) {
+    pub fn lock(&self) -> Locked<'_> {
         let mine = mine();
         let mut backoff = Backoff::new();
         let mut seen = 0;
         while let Err(holder) =
-            // Acquire, pairs with `unlock`: what the last holder has done.
+            // Acquire, pairs with the drop of `Locked`: what the last holder has done.
             self.lock
                     .compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed)
         {
@@ -52,17 +53,7 @@ impl Gate {
                 seen = holder;
             }
         }
-    }
-
-    /// Locks it until the result is dropped.
-    pub fn locked(&self) -> Locked<'_> {
-        self.lock();
         Locked(self)
-    }
-
-    pub fn unlock(&self) {
-        // Release, pairs with `lock`: what this thread has done.
-        self.lock.store(0, Ordering::Release);
     }
 
     /// Whether the node has been replaced. Under the lock.
@@ -70,8 +61,12 @@ impl Gate {
         self.state.load(Ordering::Relaxed) & DEAD != 0
     }
 
-    /// Under the lock.
-    pub fn kill(&self) {
+    /// Says that the node has been replaced.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    pub unsafe fn kill(&self) {
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state | DEAD, Ordering::Relaxed);
     }
@@ -81,8 +76,12 @@ impl Gate {
         (self.state.load(Ordering::Relaxed) & !(DEAD | IN_SLAB)) as usize
     }
 
-    /// Says that the node lies in a slab. Before it is published.
-    pub fn set_in_slab(&self) {
+    /// Says that the node lies in a slab.
+    ///
+    /// # Safety
+    ///
+    /// It does, or will when it is moved there before it is published.
+    pub unsafe fn set_in_slab(&self) {
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state | IN_SLAB, Ordering::Relaxed);
     }
@@ -92,7 +91,12 @@ impl Gate {
         self.state.load(Ordering::Relaxed) & IN_SLAB != 0
     }
 
-    pub fn use_another(&self) {
+    /// Counts a slot that is used from now on.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, and the leaf has a slot that has not been used.
+    pub unsafe fn use_another(&self) {
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state + 1, Ordering::Relaxed);
     }
@@ -100,10 +104,12 @@ impl Gate {
 
 /// A lock that is held.
 #[derive(Debug)]
+#[must_use]
 pub struct Locked<'t>(&'t Gate);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.0.unlock();
+        // Release, pairs with `lock`: what this thread has done.
+        self.0.lock.store(0, Ordering::Release);
     }
 }

@@ -348,16 +348,14 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
     {
         let mut cursor: Cursor<'_, K, V> = self.store().cursor();
         if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some(at) = self.store().locate_by(key)
+            && let Some(way) = self.store().way_to(key)
         {
-            let is_behind = matches!(low, Bound::Excluded(_)) && at.1.entry.is_some();
-            cursor.begin_at(at, is_behind);
+            cursor.begin_at(way, matches!(low, Bound::Excluded(_)));
         }
         if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some(at) = self.store().locate_by(key)
+            && let Some(way) = self.store().way_to(key)
         {
-            let is_behind = matches!(high, Bound::Included(_)) && at.1.entry.is_some();
-            cursor.end_at(at, is_behind);
+            cursor.end_at(way, matches!(high, Bound::Included(_)));
         }
         cursor
     }

@@ -17,7 +17,7 @@ pub const FEW: usize = SLOTS.div_ceil(5);
 /// An inner node with so few children is merged.
 const FEW_CHILDREN: usize = (KEYS + 1).div_ceil(4);
 
-/// What is left of an entry that was taken out before, and whose key is no fence any more.
+/// The key of an entry whose value its taker retires, in a section that is still open. It is no fence any more.
 #[derive(Debug)]
 pub struct OldFence(NonNull<Head>);
 
@@ -83,7 +83,8 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
                 draft.append(&low);
                 draft.push(parent.fence(at), high.hook(0).link());
                 draft.append(&high);
-                match draft.make(spares, false) {
+                // SAFETY: children and fences of two nodes of the tree.
+                match unsafe { draft.make(spares, false) } {
                     Some(New::One(node)) => Some(node),
                     _ => None,
                 }
@@ -113,8 +114,8 @@ fn small(leaf: &Leaf, path: &Path<'_>) -> Option<(usize, usize)> {
     for level in (0..path.len()).rev() {
         let step = path.step(level);
         if is_small {
-            // With the neighbour behind or with the one before: that may be what an earlier removal
-            // has left, and no later one passes there if keys only move on.
+            // With the neighbour behind it, or with the one before it. An earlier removal may have left the
+            // one before small, and where keys only increase no later removal comes there.
             let firsts = [Some(step.at), step.at.checked_sub(1)];
             let fit = |at| fit(step.node.child(at), step.node.child(at + 1));
             let is_first = |at: &usize| *at < step.node.len() && fit(*at);

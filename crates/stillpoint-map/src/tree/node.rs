@@ -1,7 +1,7 @@
 //! Nodes: leaves and inner nodes.
 //!
-//! A node's range of keys never changes, from its first publication to the last reader that has it; but for a
-//! caller that is alone with the tree ([`super::exclusive`]).
+//! A node's range of keys stays the same from its first publication until the last reader has left it. Only a
+//! caller that is alone with the tree ([`super::exclusive`]) changes it.
 //! What would change a range replaces the nodes by others, and they are dead then. So a thread that
 //! has found a node may go on there, whatever others do, and finds what was in the range when the
 //! node died, at the least.
@@ -116,11 +116,17 @@ impl Leaf {
         unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & !FROZEN)) }
     }
 
-    /// Puts an entry in a slot that was never used, at that place of the order. Under the lock.
+    /// Puts an entry in a slot that was never used, at that place of the order.
     /// If the thread vanishes in the middle, the slot is lost until the leaf is replaced.
-    pub fn put(&self, at: usize, item: Item) {
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, and the place is one of the order. The entry is complete, of the tree's types, and
+    /// stays until it is taken out and readers have left.
+    pub unsafe fn put(&self, at: usize, item: Item) {
         let slot = self.gate.used();
-        self.gate.use_another();
+        // SAFETY: the caller's promise; the slot is filled.
+        unsafe { self.gate.use_another() };
         self.hints[slot].store(item.hint, Ordering::Relaxed);
         self.entries[slot].store(item.entry.as_ptr(), Ordering::Relaxed);
         self.set_order(self.order().with(at, slot));
@@ -128,13 +134,26 @@ impl Leaf {
 
     /// Replaces an entry, also without the lock. Returns false if another one is there, or if the
     /// slot is frozen.
+    ///
+    /// # Safety
+    ///
+    /// The new entry is complete, of the tree's types, and stays until it is taken out and readers have left.
     #[inline]
-    pub fn replace(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+    pub unsafe fn replace(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
         self.exchange(slot, old.as_ptr(), new)
     }
 
-    /// The same, of a slot that is frozen or not. Under the lock, of a leaf that is alive.
-    pub fn replace_locked(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+    /// The same, of a slot that is frozen or not.
+    ///
+    /// # Safety
+    ///
+    /// As for [`replace`](Self::replace); the lock is held, and the leaf is alive.
+    pub unsafe fn replace_locked(
+        &self,
+        slot: usize,
+        old: NonNull<Head>,
+        new: NonNull<Head>,
+    ) -> bool {
         self.exchange(slot, frozen(old), new) || self.exchange(slot, old.as_ptr(), new)
     }
 
@@ -169,8 +188,12 @@ impl Leaf {
         }
     }
 
-    /// Takes an entry out; its slot is not used again. Under the lock.
-    pub fn take(&self, at: usize) {
+    /// Takes an entry out; its slot is not used again.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, or the caller is alone with the tree, and the place has an entry.
+    pub unsafe fn take(&self, at: usize) {
         self.set_order(self.order().without(at));
     }
 
@@ -208,7 +231,11 @@ pub struct Inner {
 
 impl Inner {
     /// Of one more child than fences.
-    pub fn new(fences: &[Fence], children: &[Link]) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// Children stay as [`Hook::set`] says, and fences until no reader finds the node.
+    pub unsafe fn new(fences: &[Fence], children: &[Link]) -> Self {
         assert!(fences.len() <= KEYS && children.len() == fences.len() + 1);
         Self {
             gate: Gate::new(0),
@@ -218,7 +245,8 @@ impl Inner {
                 fences.get(at).map_or(ptr::null_mut(), |fence| fence.entry)
             }),
             children: std::array::from_fn(|at| {
-                Hook::of(children.get(at).copied().unwrap_or(Link::NONE))
+                // SAFETY: the caller's promise; what leads nowhere is behind `len`.
+                unsafe { Hook::of(children.get(at).copied().unwrap_or(Link::NONE)) }
             }),
         }
     }
@@ -263,7 +291,11 @@ impl Inner {
     }
 
     /// Replaces a fence, for a caller that is alone with the tree.
-    pub fn set_fence(&mut self, at: usize, fence: Fence) {
+    ///
+    /// # Safety
+    ///
+    /// It stays until no reader finds the node.
+    pub unsafe fn set_fence(&mut self, at: usize, fence: Fence) {
         (self.hints[at], self.entries[at]) = (fence.hint, fence.entry);
     }
 
@@ -293,7 +325,7 @@ impl<'t> Live<'t, Inner> {
     /// Returns the child of that number, up to [`len`](Inner::len).
     #[inline(always)]
     pub fn child(self, at: usize) -> Node<'t> {
-        // SAFETY: a child of a node that was found is freed no sooner than that, by the promise of `Hook::set`.
+        // SAFETY: a child of a node that was found is freed no sooner than that, by the promises of `Hook::of` and `Hook::set`.
         unsafe { Node::of(self.hook(at).link()) }
     }
 }
@@ -304,7 +336,10 @@ impl<'t> Live<'t, Inner> {
 pub struct Hook(AtomicPtr<()>);
 
 impl Hook {
-    pub fn of(node: Link) -> Self {
+    /// # Safety
+    ///
+    /// As for [`set`](Self::set); or it leads nowhere, and no thread follows it.
+    pub unsafe fn of(node: Link) -> Self {
         Self(AtomicPtr::new(node.0))
     }
 
@@ -409,7 +444,7 @@ impl<'t> Node<'t> {
 
     /// # Safety
     ///
-    /// No other thread uses it, nor does the caller any more.
+    /// No other thread uses it, nor does the caller any more. It is a box, or lies in a slab and says so.
     pub unsafe fn free(self) {
         let is_in_slab = self.gate().is_in_slab();
         // SAFETY: from an arena, or allocated as a box is; the caller's promise.

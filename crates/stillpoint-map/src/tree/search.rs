@@ -267,11 +267,22 @@ impl<'t> Path<'t> {
 /// Where an entry is, or would be: what a change needs that replaces no node.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'t> {
-    pub leaf: Live<'t, Leaf>,
-    pub order: Order,
-    pub at: usize,
+    pub(super) leaf: Live<'t, Leaf>,
+    pub(super) order: Order,
+    pub(super) at: usize,
     /// The entry, if it is there.
-    pub entry: Option<NonNull<Head>>,
+    pub(super) entry: Option<NonNull<Head>>,
     /// The process's generation at the time: see [`super::gate::Gate::lock`].
-    pub generation: u64,
+    pub(super) generation: u64,
+}
+
+impl Place<'_> {
+    /// Returns the place behind the entry, or this one if there is none.
+    pub fn behind(self) -> Self {
+        Self {
+            at: self.at + usize::from(self.entry.is_some()),
+            entry: None,
+            ..self
+        }
+    }
 }

@@ -44,7 +44,8 @@ impl<T> Room<T> {
     /// Makes a node of it, whose gate this is.
     fn fill(&self, node: T, gate: impl FnOnce(&T) -> &Gate) -> NonNull<T> {
         if self.is_in_slab {
-            gate(&node).set_in_slab();
+            // SAFETY: it is moved there below.
+            unsafe { gate(&node).set_in_slab() };
         }
         // SAFETY: room for one, which is this thread's.
         unsafe { self.place.write(node) };

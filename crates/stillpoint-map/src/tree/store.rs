@@ -219,7 +219,7 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
     }
 
     /// The same, and the way there.
-    pub fn locate_by<Q>(&self, key: &Q) -> Option<(Path<'_>, Place<'_>)>
+    pub(super) fn locate_by<Q>(&self, key: &Q) -> Option<(Path<'_>, Place<'_>)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,

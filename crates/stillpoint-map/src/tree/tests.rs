@@ -152,7 +152,7 @@ fn first_leaf<K, V>(map: &PinnedBTreeMap<K, V>) -> Live<'_, Leaf> {
 fn changes_of_other_leaves_do_not_wait() {
     let map: BTreeMap<u32, u32> = (0..200).map(|key| (key * 2, key)).collect();
     let pinned = map.pin();
-    let locked = first_leaf(&pinned).get().gate.locked();
+    let locked = first_leaf(&pinned).get().gate.lock();
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -172,4 +172,27 @@ fn changes_of_other_leaves_do_not_wait() {
         is_done.expect("it waits for a leaf that it does not change");
     });
     assert_eq!(map.len(), 112);
+}
+
+/// A walk that begins or ends behind the entry of a key that is not there does so where the key would be.
+#[test]
+fn way_to_an_absent_key_has_no_entry_to_pass() {
+    let map: BTreeMap<u32, ()> = [10, 20, 30].map(|key| (key, ())).into();
+    let map = map.pin();
+    for (key, is_after) in [(5, 0), (15, 1), (25, 2), (35, 3)] {
+        let way = || map.store().way_to(&key).expect("there are entries");
+        let (mut from, mut to) = (map.store().cursor(), map.store().cursor());
+        from.begin_at(way(), true);
+        to.end_at(way(), true);
+        let keys = std::iter::from_fn(|| from.next()).map(|found| *found.key());
+        assert!(
+            keys.eq([10, 20, 30].into_iter().skip(is_after)),
+            "from {key}"
+        );
+        let keys = std::iter::from_fn(|| to.next_back()).map(|found| *found.key());
+        assert!(
+            keys.eq([10, 20, 30].into_iter().take(is_after).rev()),
+            "to {key}"
+        );
+    }
 }

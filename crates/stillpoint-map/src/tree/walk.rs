@@ -37,7 +37,7 @@ pub struct Walk<'g> {
     back: Option<End<'g>>,
 }
 
-// SAFETY: what it has are as references to a tree and its nodes, which are changed by atomics alone.
+// SAFETY: it leads to a tree and its nodes, which threads may share.
 unsafe impl Send for Walk<'_> {}
 // SAFETY: the same.
 unsafe impl Sync for Walk<'_> {}
@@ -104,7 +104,7 @@ impl<'g> Walk<'g> {
             self.front = Some(End::outermost(self.tree?, false));
         }
         let end = self.front.as_mut()?;
-        while end.at == end.order.len() {
+        while end.at >= end.order.len() {
             end.move_on(true)?;
         }
         end.at += 1;
