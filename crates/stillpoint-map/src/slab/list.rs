@@ -14,57 +14,23 @@ use stillpoint_platform::sync::Ordering;
 /// Empty runs that are kept, at least.
 pub const KEPT: usize = 4;
 
-/// A chain of regions that begins here.
-#[derive(Debug)]
-struct Chain<const WHICH: usize>(Option<NonNull<Region>>);
-
-/// Regions that have runs to take up.
+/// The chain of regions that have runs to take up.
 const READY: usize = 0;
-/// Regions that have empty runs with memory.
+/// That of regions that have empty runs with memory.
 const UNUSED: usize = 1;
-
-impl<const WHICH: usize> Chain<WHICH> {
-    fn push(&mut self, region: NonNull<Region>) {
-        // SAFETY: regions stay while they are in the list.
-        unsafe {
-            let links = &region.as_ref().locked.links[WHICH];
-            links.before.set(None);
-            links.after.set(self.0);
-            if let Some(first) = self.0 {
-                first.as_ref().locked.links[WHICH].before.set(Some(region));
-            }
-        }
-        self.0 = Some(region);
-    }
-
-    fn remove(&mut self, region: NonNull<Region>) {
-        // SAFETY: as above.
-        unsafe {
-            let links = &region.as_ref().locked.links[WHICH];
-            let (before, after) = (links.before.get(), links.after.get());
-            match before {
-                Some(before) => before.as_ref().locked.links[WHICH].after.set(after),
-                None => self.0 = after,
-            }
-            if let Some(after) = after {
-                after.as_ref().locked.links[WHICH].before.set(before);
-            }
-        }
-    }
-}
 
 /// All regions.
 #[derive(Debug)]
 pub struct List {
     /// Whose list this is.
     arena: NonNull<Arena>,
-    ready: Chain<READY>,
-    unused_regions: Chain<UNUSED>,
-    pub runs: usize,
+    /// Where its chains begin.
+    first: [Option<NonNull<Region>>; 2],
+    runs: usize,
     /// Runs without entries, but for those whose memory is being given back; and those of them that
     /// have memory.
-    pub empty: usize,
-    pub unused: usize,
+    empty: usize,
+    unused: usize,
     /// Requests that are yet to be turned away.
     turned_away: usize,
     /// Which process makes a region, by its generation and 1; 0 if none does.
@@ -94,11 +60,13 @@ pub struct Gone {
 }
 
 impl List {
-    pub const fn of(arena: NonNull<Arena>) -> Self {
+    /// # Safety
+    ///
+    /// It is the one list of its arena, and is lent under the arena's lock alone.
+    pub const unsafe fn of(arena: NonNull<Arena>) -> Self {
         Self {
             arena,
-            ready: Chain(None),
-            unused_regions: Chain(None),
+            first: [None; 2],
             runs: 0,
             empty: 0,
             unused: 0,
@@ -112,6 +80,44 @@ impl List {
         self.arena == arena
     }
 
+    /// All runs, those without entries, and those of these that have memory.
+    #[cfg(test)]
+    pub fn runs(&self) -> (usize, usize, usize) {
+        (self.runs, self.empty, self.unused)
+    }
+
+    /// Adds a region to a chain.
+    fn link(&mut self, chain: usize, region: NonNull<Region>) {
+        let first = self.first[chain].replace(region);
+        // SAFETY: regions stay while they are in the list.
+        unsafe {
+            let links = &region.as_ref().locked(self).links[chain];
+            links.before.set(None);
+            links.after.set(first);
+            if let Some(first) = first {
+                first.as_ref().locked(self).links[chain]
+                    .before
+                    .set(Some(region));
+            }
+        }
+    }
+
+    /// Takes a region out of a chain.
+    fn unlink(&mut self, chain: usize, region: NonNull<Region>) {
+        // SAFETY: as above.
+        unsafe {
+            let links = &region.as_ref().locked(self).links[chain];
+            let (before, after) = (links.before.get(), links.after.get());
+            if let Some(after) = after {
+                after.as_ref().locked(self).links[chain].before.set(before);
+            }
+            match before {
+                Some(before) => before.as_ref().locked(self).links[chain].after.set(after),
+                None => self.first[chain] = after,
+            }
+        }
+    }
+
     /// Adds a region that the caller was to make, or remembers that there was no memory.
     pub fn add(&mut self, region: Option<NonNull<Region>>, turned_away: usize) {
         self.growing = 0;
@@ -119,7 +125,7 @@ impl List {
             self.turned_away = turned_away;
             return;
         };
-        self.ready.push(region);
+        self.link(READY, region);
         self.runs += RUNS;
         self.empty += RUNS;
     }
@@ -149,10 +155,10 @@ impl List {
     }
 
     fn is_low(&self, low: usize) -> bool {
-        self.ready.0.is_none_or(|region| {
+        self.first[READY].is_none_or(|region| {
             // SAFETY: in the list.
             let region = unsafe { region.as_ref() };
-            let is_alone = region.locked.links[READY].after.get().is_none();
+            let is_alone = region.locked(self).links[READY].after.get().is_none();
             is_alone && (region.available().count_ones() as usize) < low
         })
     }
@@ -169,7 +175,7 @@ impl List {
         while let Some(region) = next {
             // SAFETY: it has a slot in use until it is in the queue, and so is in the list.
             next = NonNull::new(unsafe { region.as_ref() }.queued.load(Ordering::Relaxed));
-            self.ready.push(region);
+            self.link(READY, region);
         }
     }
 
@@ -177,12 +183,13 @@ impl List {
     pub fn claim(&mut self, stripe: usize) -> Option<Owned> {
         self.link_queued();
         // Each step has a run, or undoes what a push has done for one or for a region.
-        while let Some(region) = self.ready.0 {
+        while let Some(region) = self.first[READY] {
             #[cfg(test)]
             super::STEPS.set(super::STEPS.get() + 1);
             // SAFETY: in the list.
             let there = unsafe { region.as_ref() };
-            let (empty, released) = (there.locked.empty.get(), there.locked.released.get());
+            let locked = there.locked(self);
+            let (empty, released) = (locked.empty.get(), locked.released.get());
             // What is in use in part first, and what takes no memory last.
             let available = there.available();
             let Some(run) = first_of([!empty, !released, ALL].map(|of| available & of)) else {
@@ -190,7 +197,7 @@ impl List {
                 continue;
             };
             // SAFETY: in the list.
-            let Some(owned) = (unsafe { Region::claim(region, run, stripe) }) else {
+            let Some(owned) = (unsafe { Region::claim(self, region, run, stripe) }) else {
                 continue;
             };
             self.empty -= usize::from(empty & 1 << run != 0);
@@ -202,27 +209,27 @@ impl List {
 
     /// Takes a region that has no run to take up out of the chain of those that have some.
     fn unlink_ready(&mut self, region: NonNull<Region>) {
-        self.ready.remove(region);
+        self.unlink(READY, region);
         // SAFETY: in the list.
         let there = unsafe { region.as_ref() };
         // Acquire, pairs with `Region::make_available`: a thread that has found it in the chain has
         // said before which run there is.
         there.is_queued.swap(false, Ordering::AcqRel);
         if there.available() != 0 && !there.is_queued.swap(true, Ordering::AcqRel) {
-            self.ready.push(region);
+            self.link(READY, region);
         }
     }
 
     /// Counts what has changed in a region that had these empty runs with memory.
     fn note_unused(&mut self, region: NonNull<Region>, before: Runs) {
         // SAFETY: in the list.
-        let locked = unsafe { &region.as_ref().locked };
+        let locked = unsafe { region.as_ref().locked(self) };
         let now = locked.empty.get() & !locked.released.get();
         self.unused -= before.count_ones() as usize;
         self.unused += now.count_ones() as usize;
         match (before != 0, now != 0) {
-            (false, true) => self.unused_regions.push(region),
-            (true, false) => self.unused_regions.remove(region),
+            (false, true) => self.link(UNUSED, region),
+            (true, false) => self.unlink(UNUSED, region),
             _ => {}
         }
     }
@@ -244,7 +251,7 @@ impl List {
     /// Adds a run to those whose slots are free.
     pub fn add_empty(&mut self, Empty { region, run }: Empty, is_released: bool) {
         // SAFETY: in the list.
-        let locked = unsafe { &region.as_ref().locked };
+        let locked = unsafe { region.as_ref().locked(self) };
         let (empty, released) = (locked.empty.get(), locked.released.get());
         locked.empty.set(empty | 1 << run);
         locked
@@ -260,7 +267,7 @@ impl List {
     fn settle(&mut self, region: NonNull<Region>, continues: bool) -> Gone {
         let mut gone = Gone::default();
         // SAFETY: in the list.
-        let locked = unsafe { &region.as_ref().locked };
+        let locked = unsafe { region.as_ref().locked(self) };
         let is_empty = locked.empty.get() == ALL;
         let is_unused = locked.empty.get() & !locked.released.get() != 0;
         if is_empty && (self.is_closed || !is_unused) {
@@ -272,7 +279,7 @@ impl List {
         let chosen = if is_unused {
             Some(region)
         } else {
-            self.unused_regions.0
+            self.first[UNUSED]
         };
         if let Some(region) = chosen
             && continues
@@ -288,7 +295,8 @@ impl List {
     fn release(&mut self, region: NonNull<Region>, gone: &mut Gone) {
         // SAFETY: in the list.
         let there = unsafe { region.as_ref() };
-        let (empty, released) = (there.locked.empty.get(), there.locked.released.get());
+        let locked = there.locked(self);
+        let (empty, released) = (locked.empty.get(), locked.released.get());
         if empty == ALL {
             self.remove(region, gone);
             return;
@@ -296,7 +304,7 @@ impl List {
         let unused = empty & !released;
         let run = unused.trailing_zeros() as usize;
         // Until that is done the run is neither empty nor taken up, and so holds the region.
-        there.locked.empty.set(empty & !(1 << run));
+        locked.empty.set(empty & !(1 << run));
         there.make_unavailable(run);
         self.empty -= 1;
         self.note_unused(region, unused);
@@ -309,13 +317,14 @@ impl List {
         self.link_queued();
         // SAFETY: in the list.
         let there = unsafe { region.as_ref() };
-        let unused = there.locked.empty.get() & !there.locked.released.get();
-        there.locked.released.set(ALL);
+        let locked = there.locked(self);
+        let unused = locked.empty.get() & !locked.released.get();
+        locked.released.set(ALL);
         self.note_unused(region, unused);
         if there.is_queued.load(Ordering::Relaxed) {
-            self.ready.remove(region);
+            self.unlink(READY, region);
         }
-        there.locked.links[READY].after.set(gone.regions);
+        there.locked(self).links[READY].after.set(gone.regions);
         gone.regions = Some(region);
         self.runs -= RUNS;
         self.empty -= RUNS;
@@ -328,10 +337,10 @@ impl List {
         self.is_closed = true;
         self.link_queued();
         // Each that is empty has runs to take up.
-        let mut next = self.ready.0;
+        let mut next = self.first[READY];
         while let Some(region) = next {
             // SAFETY: in the list.
-            let locked = unsafe { &region.as_ref().locked };
+            let locked = unsafe { region.as_ref().locked(self) };
             next = locked.links[READY].after.get();
             if locked.empty.get() == ALL {
                 self.remove(region, &mut gone);
@@ -353,9 +362,10 @@ impl Gone {
         while let Some(region) = self.regions {
             // SAFETY: it came from `Region::new`. It was taken out of the list, and no slot leads to it any more.
             let region = unsafe { region.read() };
-            self.regions = region.locked.links[READY].after.get();
             // Moved out of itself.
-            drop(region.memory);
+            let (memory, links) = region.into_parts();
+            self.regions = links[READY].after.get();
+            drop(memory);
             #[cfg(test)]
             DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
         }

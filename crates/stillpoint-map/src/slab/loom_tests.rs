@@ -5,7 +5,7 @@
 use super::{
     Arena, DELETED, UsedSlot,
     list::List,
-    region::{Owned, Pushed, Pushing, Region},
+    region::{Pushed, Pushing, Region},
 };
 use std::{alloc::Layout, ptr::NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
@@ -49,7 +49,7 @@ impl Mine<Arena> {
 
     fn runs_in_use(self) -> usize {
         // SAFETY: the model closes it in the end.
-        unsafe { Arena::with_list(self.0, |list| list.runs - list.empty) }.expect("no fork")
+        unsafe { Arena::with_list(self.0, |list| list.runs().0 - list.runs().1) }.expect("no fork")
     }
 
     fn close(self) {
@@ -216,12 +216,13 @@ fn loom_run_given_up_is_not_lost() {
             let owned = stripes
                 .iter()
                 .find_map(|stripe| stripe.try_with(Option::take)?);
-            assert!(owned.expect("it has a run").close().is_none());
+            // SAFETY: two slots are in use.
+            assert!(unsafe { owned.expect("it has a run").close() }.is_none());
             first.free();
         });
         let claim = |stripe| {
             // SAFETY: a slot is in use.
-            let work = |_: &mut List| unsafe { Region::claim(region, run, stripe) };
+            let work = |list: &mut List| unsafe { Region::claim(list, region, run, stripe) };
             // SAFETY: it is closed in the end.
             unsafe { Arena::with_list(arena.0, work) }.expect("no fork")
         };
@@ -230,7 +231,8 @@ fn loom_run_given_up_is_not_lost() {
         // SAFETY: a slot is in use.
         let is_available = unsafe { region.as_ref() }.available() & 1 << run != 0;
         assert!(owned.is_some() || is_available, "it is lost");
-        let _ = owned.map(Owned::close);
+        // SAFETY: a slot is in use.
+        let _ = owned.map(|owned| unsafe { owned.close() });
         second.free();
         arena.close();
     });

@@ -146,7 +146,8 @@ impl Arena {
             lock: AtomicU64::new(0),
             size,
             is_huge: entries.saturating_mul(size) >= HUGE_FROM,
-            list: UnsafeCell::new(List::of(itself)),
+            // SAFETY: its only one, which `with_list` lends.
+            list: UnsafeCell::new(unsafe { List::of(itself) }),
             queue: AtomicPtr::new(ptr::null_mut()),
             stripes,
         };
@@ -186,29 +187,17 @@ impl Arena {
     fn allocate_from(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
         loop {
             // One that was taken up may have had too few slots.
-            if let Some(slot) = Self::allocate_again(owned) {
+            if let Some(slot) = Owned::pop_or_give_up(owned) {
                 return Some(slot);
             }
             *owned = Some(self.claim(stripe)?);
         }
     }
 
-    /// A slot of a stripe's run, also of those that were freed meanwhile; or the run is given up.
-    fn allocate_again(owned: &mut Option<Owned>) -> Option<NonNull<u8>> {
-        let run = owned.as_mut()?;
-        let slot = run
-            .pop()
-            .or_else(|| if run.refill() { run.pop() } else { None });
-        if slot.is_none() {
-            *owned = None;
-        }
-        slot
-    }
-
     /// A slot of any stripe's run.
     #[cold]
     fn take_from_any(&self) -> Option<NonNull<u8>> {
-        let take = |stripe: &CachePadded<Stripe>| stripe.try_with(Self::allocate_again)?;
+        let take = |stripe: &CachePadded<Stripe>| stripe.try_with(Owned::pop_or_give_up)?;
         self.stripes.iter().find_map(take)
     }
 
@@ -257,7 +246,8 @@ impl Arena {
             for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
                 // Free, but for one of a thread that a fork has removed.
                 let owned = stripe.try_with(Option::take).flatten();
-                if let Some(empty) = owned.and_then(Owned::close) {
+                // SAFETY: locked.
+                if let Some(empty) = owned.and_then(|owned| unsafe { owned.close() }) {
                     list.add_empty(empty, false);
                 }
             }
@@ -368,7 +358,8 @@ impl UsedSlot {
         }
         let asked = stripes[word.stripe()].try_with(|owned| {
             let given_up = owned.take_if(|owned| owned.has_one_in_use(region, run));
-            given_up.map(Owned::close)
+            // SAFETY: locked, as the list says, and this slot is in use.
+            given_up.map(|owned| unsafe { owned.close() })
         });
         match asked {
             Some(_) => Pushing::Locked(list),
@@ -382,7 +373,7 @@ impl UsedSlot {
     }
 }
 
-/// A run all of whose slots are free, and of which the list does not know: so it holds its region.
+/// A run all of whose slots are free, but which is not in the list's sets, so the region stays.
 #[derive(Debug)]
 pub struct Empty {
     region: NonNull<Region>,

@@ -47,7 +47,7 @@ pub const ALL: Runs = u64::MAX >> (64 - RUNS);
 #[repr(C, align(64))]
 pub struct Region {
     pub arena: NonNull<Arena>,
-    pub memory: Memory,
+    memory: Memory,
     /// The bytes of a slot.
     size: usize,
     /// The slots of the first run, which is behind this, and of the others.
@@ -61,7 +61,7 @@ pub struct Region {
     /// The next in the queue.
     pub queued: AtomicPtr<Self>,
     /// What the arena's lock is about.
-    pub locked: Locked,
+    locked: Locked,
     runs: [AtomicU64; RUNS],
 }
 
@@ -130,6 +130,17 @@ impl Region {
         Some(start)
     }
 
+    /// What is read and written under the arena's lock, whose holder has the list.
+    pub fn locked<'l>(&'l self, list: &'l List) -> &'l Locked {
+        assert!(list.is_of(self.arena), "the lock is another arena's");
+        &self.locked
+    }
+
+    /// The memory, which it was moved out of, and its neighbours.
+    pub fn into_parts(self) -> (Memory, [Links; 2]) {
+        (self.memory, self.locked.links)
+    }
+
     /// How many slots a run has.
     #[inline]
     fn total(&self, run: usize) -> usize {
@@ -194,7 +205,12 @@ impl Region {
     /// # Safety
     ///
     /// The region is in its arena's list.
-    pub unsafe fn claim(region: NonNull<Self>, run: usize, stripe: usize) -> Option<Owned> {
+    pub unsafe fn claim(
+        list: &List,
+        region: NonNull<Self>,
+        run: usize,
+        stripe: usize,
+    ) -> Option<Owned> {
         // SAFETY: the caller's promise. What is made of this reference must not lead to slots.
         let this = unsafe { region.as_ref() };
         this.make_unavailable(run);
@@ -213,15 +229,16 @@ impl Region {
             fresh: 0..0,
         };
         let bit = 1 << run;
-        if this.locked.empty.get() & bit == 0 {
+        let locked = this.locked(list);
+        if locked.empty.get() & bit == 0 {
             owned.take();
         } else {
             // A list would be lost with the memory that was released: so it is made anew.
             word.store(Run::owned_by(stripe, 0).bits(), Ordering::Relaxed);
             owned.fresh = slots(run, this.size);
             owned.left = this.total(run);
-            this.locked.empty.set(this.locked.empty.get() & !bit);
-            this.locked.released.set(this.locked.released.get() & !bit);
+            locked.empty.set(locked.empty.get() & !bit);
+            locked.released.set(locked.released.get() & !bit);
         }
         Some(owned)
     }
@@ -420,9 +437,21 @@ impl Owned {
         }
     }
 
+    /// As [`pop`](Self::pop), also of the slots that were freed meanwhile. If there are none, the run is given up.
+    pub fn pop_or_give_up(owned: &mut Option<Self>) -> Option<NonNull<u8>> {
+        let run = owned.as_mut()?;
+        let slot = run
+            .pop()
+            .or_else(|| if run.refill() { run.pop() } else { None });
+        if slot.is_none() {
+            *owned = None;
+        }
+        slot
+    }
+
     /// Takes the slots that were freed meanwhile, or gives the run up if there are none: then
     /// returns false. Only when `pop` has found none.
-    pub fn refill(&mut self) -> bool {
+    fn refill(&mut self) -> bool {
         loop {
             if self.take() {
                 return true;
@@ -448,7 +477,11 @@ impl Owned {
 
     /// Gives the run up, under the arena's lock, as no thread is to allocate from it before all of
     /// its slots are free. Returns it if they are.
-    pub fn close(self) -> Option<Empty> {
+    ///
+    /// # Safety
+    ///
+    /// The region stays until this returns: the caller has the arena's lock, or a slot of the region in use.
+    pub unsafe fn close(self) -> Option<Empty> {
         let mut before = self.word().load(Ordering::Relaxed);
         loop {
             let after = Run::from_bits(before).given_up(self.left);

@@ -3,7 +3,7 @@
 use super::{
     Arena, DELETED, STEPS, TURNED_AWAY, UsedSlot,
     list::{KEPT, List},
-    region::{RUN, RUNS},
+    region::{Owned, RUN, RUNS},
 };
 use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thread};
 use stillpoint_platform::sync::Ordering;
@@ -48,7 +48,7 @@ impl Ours {
 
     /// All runs, those without entries, and those of these that have memory.
     fn runs(&self) -> (usize, usize, usize) {
-        let look = |list: &mut List| (list.runs, list.empty, list.unused);
+        let look = |list: &mut List| list.runs();
         // SAFETY: it is closed after this.
         unsafe { Arena::with_list(self.0, look) }.expect("no fork")
     }
@@ -179,10 +179,11 @@ fn one_thread_makes_a_region() {
             None
         };
         let claimed = arena.claim_or(0, make);
-        for mut run in claimed.into_iter().chain(others) {
-            slots.extend(std::iter::from_fn(|| run.pop()));
+        for run in claimed.into_iter().chain(others) {
             // No stripe has it.
-            assert!(!run.refill());
+            let mut run = Some(run);
+            slots.extend(std::iter::from_fn(|| Owned::pop_or_give_up(&mut run)));
+            assert!(run.is_none());
         }
     }
     assert_eq!(made, 1);
