@@ -199,9 +199,7 @@ impl Files {
         });
         if !changes.undone.is_empty() {
             let undone = changes.undone.join(", ");
-            lines.push(format!(
-                "the files replaced what an admin had set: {undone}"
-            ));
+            lines.push(format!("an admin's settings that no longer hold: {undone}"));
         }
         if !self.later.is_empty() {
             let later = self.later.join(", ");
@@ -389,7 +387,7 @@ mod tests {
         limits.max = 3 << 20;
         store.tenant("s").unwrap().set_limits(limits);
         let made = "reloaded: memory limit 25165824 bytes, limits of tenant s";
-        let undone = "the files replaced what an admin had set: memory limit 20971520 bytes";
+        let undone = "an admin's settings that no longer hold: memory limit 20971520 bytes";
         let both = format!("{undone}, limits of tenant s");
         assert_eq!(again(&other), [made, &both]);
         // Also if an admin has set it while the files were read.

@@ -16,6 +16,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 /// `stillcache`, which ends when it is dropped.
@@ -60,6 +61,18 @@ impl Program {
 
     fn client(&self) -> Client {
         Client::connect(&self.path)
+    }
+
+    /// Connects by TCP, and asks for something.
+    fn ask_by_tcp(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        let most = Duration::from_secs(60);
+        stream.set_read_timeout(Some(most)).unwrap();
+        stream.write_all(b"mn\r\n").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"MN\r\n");
+        stream
     }
 
     fn says(&self, text: &str) -> bool {
@@ -110,6 +123,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -117,7 +131,6 @@ impl Drop for Program {
 mod tls {
     use super::*;
     use common::tls::{Authority, ask, connect};
-    use std::time::Duration;
 
     fn start(authority: &Authority) -> Program {
         let files = format!(
@@ -200,7 +213,7 @@ fn it_serves_and_ends() {
     let program = Program::start(&["-P", "/nonexistent/stillcache.pid"]);
     until(|| program.says("-P /nonexistent/stillcache.pid: "));
     let before = program.descriptors().len();
-    let client = std::net::TcpStream::connect(program.address()).unwrap();
+    let client = program.ask_by_tcp();
     until(|| program.says("new client tcp:"));
     drop(client);
     until(|| program.says("closed: normal\n"));
@@ -521,23 +534,27 @@ fn without_privileges_it_serves() {
     let arguments = ["-o", "admin", "--config", path.to_str().unwrap()];
     let filters = |program: &Program| {
         let threads = fs::read_dir(format!("/proc/{}/task", program.child.id())).unwrap();
-        let number = |thread: fs::DirEntry| {
-            let status = fs::read_to_string(thread.path().join("status")).ok()?;
-            let (_, rest) = status.split_once("\nSeccomp_filters:\t")?;
-            rest.lines().next()?.parse::<u32>().ok()
+        // One that has ended has no such file.
+        let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
+        let number = |status: String| -> u32 {
+            let rest = status.split_once("\nSeccomp_filters:\t");
+            let (_, rest) = rest.expect("Seccomp_filters");
+            rest.lines().next().unwrap().parse().unwrap()
         };
-        let numbers = threads.flatten().filter_map(number);
+        let numbers = threads.flatten().filter_map(status).map(number);
         numbers.collect::<BTreeSet<_>>()
     };
     // What this process has been started with, if anything.
     let other = Program::start(&arguments);
     let before = filters(&other);
+    assert!(!before.is_empty());
     other.end();
     let program = Program::start(&[&arguments[..], &["-o", "drop_privileges"]].concat());
     assert_eq!(
         filters(&program),
         before.iter().map(|number| number + 1).collect()
     );
+    program.ask_by_tcp();
     let mut client = program.client();
     client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
     client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
@@ -547,6 +564,7 @@ fn without_privileges_it_serves() {
     until(|| program.count("stillcache: reloaded") == 1);
     let tenants = client.lines("tenant list");
     assert!(tenants[2].starts_with("TENANT second "), "{tenants:?}");
+    program.ask_by_tcp();
     program.end();
     fs::remove_file(&path).unwrap();
 }
@@ -561,6 +579,7 @@ fn it_publishes_statistics_unless_it_is_told_not_to() {
         let is_page = |to: &&PathBuf| to.to_string_lossy().starts_with("/memfd:stillpoint-stats");
         let descriptors = program.descriptors();
         assert_eq!(descriptors.iter().filter(is_page).count(), pages, "{text}");
+        program.end();
     }
     fs::remove_file(path).unwrap();
 }

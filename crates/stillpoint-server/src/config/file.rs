@@ -1,7 +1,7 @@
 //! The TOML file, and the file with passwords.
 
 use super::{
-    Listen, Settings, Tenant, check_names,
+    Listen, Settings, TENANT_NAME, Tenant, check_names, is_tenant_name,
     table::{Section, Setting},
 };
 use crate::users::User;
@@ -42,7 +42,12 @@ impl Text<'_> {
         let mut settings = T::SETTINGS.iter().filter(has_key);
         let keys: Vec<_> = settings.clone().map(|setting| setting.key).collect();
         let wrong = |what: String| self.wrong(value, format_args!("{key}: {what}"));
-        let unknown = || wrong(format!("there is no such key, but {}", keys.join(", ")));
+        let unknown = || {
+            wrong(format!(
+                "there is no such key; the keys are {}",
+                list(&keys)
+            ))
+        };
         let setting = settings.find(|setting| setting.key == key);
         let setting = setting.ok_or_else(unknown)?;
         let (field, kind) = ((setting.value)(section), setting.kind());
@@ -90,6 +95,35 @@ impl Text<'_> {
         let all = all.ok_or_else(|| self.wrong(value, format_args!("write {name}")))?;
         all.iter().map(|one| self.section(name, one)).collect()
     }
+
+    /// Checks the names that the sections of `value` have, `what` in brackets.
+    fn named<'a>(
+        &self,
+        what: &str,
+        value: &Spanned<DeValue<'_>>,
+        names: impl Iterator<Item = &'a str>,
+        is_name: fn(&str) -> bool,
+    ) -> Result<(), String> {
+        let sections = value.get_ref().as_array().into_iter().flatten();
+        for (section, name) in sections.zip(names) {
+            if name.is_empty() {
+                return Err(self.wrong(section, format_args!("{what}: give it a name")));
+            }
+            if !is_name(name) {
+                let wrong = format_args!("{what}: name = {name:?}: {TENANT_NAME}");
+                return Err(self.wrong(section, wrong));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Joins words as a sentence does.
+fn list(words: &[&str]) -> String {
+    match words {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        words => words.concat(),
+    }
 }
 
 /// Reads the TOML file into `settings`.
@@ -112,16 +146,24 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
             "listen" => settings
                 .listen
                 .extend(text.sections::<Listen>("[[listen]]", value)?),
-            "tenant" => settings
-                .tenants
-                .extend(text.sections::<Tenant>("[[tenant]]", value)?),
+            "tenant" => {
+                let tenants = text.sections::<Tenant>("[[tenant]]", value)?;
+                let names = tenants.iter().map(|tenant| &*tenant.name);
+                text.named("[[tenant]]", value, names, is_tenant_name)?;
+                settings.tenants.extend(tenants);
+            }
             // Their passwords come from the other file.
-            "user" => settings.users = Some(text.sections("[[user]]", value)?),
+            "user" => {
+                let users = text.sections::<User>("[[user]]", value)?;
+                let names = users.iter().map(|user| &*user.name);
+                text.named("[[user]]", value, names, |_| true)?;
+                settings.users = Some(users);
+            }
             key if is_section(value.get_ref()) => {
                 return Err(text.wrong(
                     value,
                     format_args!(
-                        "{key}: there is no such section, but [tls], [[listen]], [[tenant]], [[user]]"
+                        "{key}: there is no such section; the sections are [tls], [[listen]], [[tenant]] and [[user]]"
                     ),
                 ));
             }
@@ -346,21 +388,35 @@ mod tests {
             ("[[tenant]]\nprefix = {}", "prefix: is table, not text"),
             (
                 "\"\" = 5",
-                "line 1: : there is no such key, but memory-limit",
+                "line 1: : there is no such key; the keys are memory-limit, ",
             ),
-            ("[tls]\n\"\" = 5", "there is no such key, but chain"),
+            (
+                "[tls]\n\"\" = 5",
+                "there is no such key; the keys are chain, ",
+            ),
             ("[tenant]\nname = \"a\"", "write [[tenant]]"),
             (
                 "threads = 1\n[[tenants]]\nname = \"a\"",
-                "line 2: tenants: there is no such section, but [tls]",
+                "line 2: tenants: there is no such section; the sections are [tls], [[listen]], [[tenant]] and [[user]]",
             ),
-            ("[listener]", "line 1: listener: there is no such section"),
+            ("[listener]", "line 1: listener: there is no such section; "),
             ("threads = [1]", "line 1: threads: is array, not number"),
-            ("[[user]]\nadmin = true", "give it a name"),
+            (
+                "[[user]]\nname = \"u\"\n[[user]]\nadmin = true",
+                "line 3: [[user]]: give it a name",
+            ),
+            (
+                "threads = 1\n[[tenant]]\nmin = \"1m\"",
+                "line 2: [[tenant]]: give it a name",
+            ),
+            (
+                "[[tenant]]\nname = \"a\"\n\n[[tenant]]\nname = \"a b\"",
+                "line 4: [[tenant]]: name = \"a b\": a name has 1 to 64 letters, digits, -, _ or .",
+            ),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
             (
                 "[[tenant]]\nnom = \"a\"",
-                "line 2: nom: there is no such key, but name",
+                "line 2: nom: there is no such key; the keys are name, prefix, min, low, high and max",
             ),
             ("[[tenant]]\nname = \"a\"\nmin = \"much\"", "line 3: min"),
             (

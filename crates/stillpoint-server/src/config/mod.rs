@@ -290,7 +290,7 @@ section! {
         auth_file: Option<PathBuf> = None, "auth-file", "-Y --auth-file FILE", live;
         /// Address that serves OpenMetrics at /metrics; port 9150 if none is given
         metrics_name: Option<String> = None, "metrics", "--metrics ADDRESS";
-        /// Pressure file, FIFO or socket to watch for memory shortage, which evicts a quarter of the items; /dev/null: none; auto: what the service manager names, or else the control group's file
+        /// Pressure file, FIFO or socket. When it reports a shortage of memory, a quarter of the items is evicted. /dev/null: none; auto: what the service manager names, or else the control group's file; without it if that cannot be watched
         memory_pressure: Option<String> = None, "memory-pressure", "--memory-pressure FILE";
         /// Whether `stillpoint-top` shows the process
         statistics: bool = true, "statistics", "";
@@ -432,7 +432,7 @@ impl Settings {
         ensure! { !self.authenticates() || !binary, "-B binary: with -Y the text protocol is needed, in which clients authenticate" }
         for (index, tenant) in self.tenants.iter().enumerate() {
             let (name, prefixes) = (&tenant.name, &tenant.prefixes);
-            ensure! { is_tenant_name(name), "tenant {name:?}: a name has 1 to 64 letters, digits, -, _ or ." }
+            ensure! { is_tenant_name(name), "tenant {name:?}: {TENANT_NAME}" }
             check_limits(&tenant.limits()).map_err(|error| format!("tenant {name}: {error}"))?;
             ensure! { !prefixes.iter().any(String::is_empty), "tenant {name}: an empty prefix would be every key's" }
             for other in &self.tenants[..index] {
@@ -477,6 +477,9 @@ pub(crate) fn check_names(users: &[User]) -> Result<(), String> {
         None => Ok(()),
     }
 }
+
+/// What [`is_tenant_name`] asks for.
+const TENANT_NAME: &str = "a name has 1 to 64 letters, digits, -, _ or .";
 
 /// Whether a tenant may have that name.
 #[must_use]

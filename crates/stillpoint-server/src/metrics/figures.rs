@@ -65,7 +65,8 @@ macro_rules! rows {
     };
 }
 
-/// Series of counts by what they count, and how that follows from their names in `stats`.
+/// Name, help and label of a family, and the label's value for a count, by its name in `stats`; `None` if
+/// the count is of another family.
 type ByLabel = (
     &'static str,
     &'static str,
@@ -373,6 +374,23 @@ mod tests {
             let at = event(&counters, name) as usize - Count::ALL.len();
             assert_eq!(EVENTS[at].0, name);
         }
+    }
+
+    #[test]
+    fn counts_have_the_labels_that_dashboards_name() {
+        let labels = BY_LABEL.map(|(name, _, label, part)| {
+            let values = Count::ALL.iter().filter_map(|&(_, stat)| part(stat));
+            format!("{name} {label}: {}", values.collect::<Vec<_>>().join(" "))
+        });
+        assert_eq!(
+            labels,
+            [
+                "stillcache_commands command: get set flush touch meta",
+                "stillcache_hits command: get delete incr decr cas touch",
+                "stillcache_misses command: get delete incr decr cas touch",
+                "stillcache_refused_stores reason: too_large no_memory",
+            ]
+        );
     }
 
     fn store_with_a_shop() -> Store {

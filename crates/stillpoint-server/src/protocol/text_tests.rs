@@ -54,7 +54,7 @@ fn a_value_whose_length_is_known_is_skipped_and_never_taken_for_commands() {
 fn lines_that_are_refused() {
     let mut rows = 0;
     for row in "
-        error 0 answered: |  |GET k|bogus|setx k 0 0 1|m|mz k|mgg k|\u{80}\0|\0
+        error 0 answered:|  |GET k|bogus|setx k 0 0 1|m|mz k|mgg k|\u{80}\0|\0
         error 0 answered:set|set k|set k 0 0|cas k 0 0 1|set k 0 0 1 2 3
         # A value whose length is known is skipped.
         bad 9 answered:set k x 0 7|set k 0 99999999999 7|cas k 0 0 7 x|set k -1 0 7
@@ -85,7 +85,8 @@ fn lines_that_are_refused() {
             "delete" => BAD_DELETE,
             "delta" => BAD_DELTA,
             "exptime" => BAD_EXPTIME,
-            _ => Refusal::new("CLIENT_ERROR invalid shutdown mode"),
+            "mode" => Refusal::new("CLIENT_ERROR invalid shutdown mode"),
+            other => panic!("{other}"),
         };
         let expected = Refusal {
             skip: skip.parse().unwrap(),

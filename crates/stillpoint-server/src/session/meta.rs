@@ -190,7 +190,6 @@ impl Session {
         };
         let mut digits = Vec::new();
         push_u64(&mut digits, done.value);
-        let space = cx.directory.route(&self.access.home, key);
         let out = &mut cx.out.bytes;
         if request.value {
             out.extend_from_slice(b"VA ");
@@ -201,10 +200,7 @@ impl Session {
         for (letter, token) in request.tokens() {
             match letter {
                 b'c' => push_flag(out, b'c', done.cas),
-                b't' => {
-                    let ttl = space.tenant.peek(key, |item| item.ttl(cx.now));
-                    push_ttl(out, ttl.flatten());
-                }
+                b't' => push_ttl(out, done.exptime, cx.now),
                 _ => request.push_if_reflected(out, letter, token),
             }
         }
@@ -233,10 +229,11 @@ impl Session {
     }
 }
 
-fn push_ttl(out: &mut Vec<u8>, ttl: Option<u32>) {
-    match ttl {
-        Some(ttl) => push_flag(out, b't', ttl.into()),
-        None => out.extend_from_slice(b" t-1"),
+/// Appends the seconds that an item has left which expires in `exptime`.
+fn push_ttl(out: &mut Vec<u8>, exptime: u32, now: u32) {
+    match exptime {
+        0 => out.extend_from_slice(b" t-1"),
+        exptime => push_flag(out, b't', exptime.saturating_sub(now).into()),
     }
 }
 
@@ -292,7 +289,7 @@ fn show(
             b's' => push_flag(bytes, b's', item.value().len() as u64),
             b'N' if about.created => exptime = item.exptime(),
             b'T' => exptime = about.deadline.unwrap_or(exptime),
-            b't' => push_ttl(bytes, (exptime != 0).then(|| exptime.saturating_sub(now))),
+            b't' => push_ttl(bytes, exptime, now),
             b'c' => push_flag(bytes, b'c', item.cas()),
             b'f' => push_flag(bytes, b'f', item.flags().into()),
             b'l' => push_flag(bytes, b'l', now.saturating_sub(item.last_access()).into()),

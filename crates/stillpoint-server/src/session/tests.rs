@@ -197,9 +197,12 @@ fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
     create(&shared, &["a", "b"]);
     let belongs = |tenant: &str| change_users(&shared, |user| user.tenant = tenant.into());
     belongs("a");
-    let mut session = login(&shared);
-    let answer = feed(&mut session, &shared, b"set k 0 0 1\r\nx\r\n");
-    assert_eq!(answer, b"STORED\r\n");
+    // What comes with the login is the user's already.
+    let mut session = fuzz::new_session(&shared.directory(), false, false);
+    let both = b"set k 0 0 3\r\nu p\r\nset k 0 0 1\r\nx\r\n";
+    assert_eq!(feed(&mut session, &shared, both), b"STORED\r\nSTORED\r\n");
+    let stored = shared.directory().spaces["a"].tenant.peek(b"k", |_| ());
+    assert_eq!(stored, Some(()));
     belongs("b");
     shared.store.delete_tenant("b").unwrap();
     create(&shared, &[]);
@@ -416,6 +419,24 @@ fn what_is_made_in_the_second_of_a_flush_goes_with_it() {
     assert_eq!(at("ma n N30 v\r\nmg n v\r\n", now), b"VA 1\r\n0\r\nEN\r\n");
     assert_eq!(at(ask, now + 1), made);
     assert_eq!(at("mg k v\r\n", now + 1), b"VA 0 Z\r\n\r\n");
+}
+
+/// A number is told with the time that it was stored with: the answer looks for no item.
+#[test]
+fn what_is_counted_is_no_read() {
+    let (shared, mut session) = open();
+    for (request, answer) in [
+        ("ma n N-1 J5 t\r\n", "HD t0\r\n"),
+        ("ma n N30 J5 t\r\n", "HD t30\r\n"),
+        ("ma n t\r\n", "HD t30\r\n"),
+        ("ma n T0 t\r\n", "HD t-1\r\n"),
+        ("ma n T-1 t\r\n", "HD t0\r\n"),
+    ] {
+        let answered = feed(&mut session, &shared, request.as_bytes());
+        assert_eq!(answered, answer.as_bytes(), "{request}");
+    }
+    let tenant = &shared.directory().spaces[""].tenant;
+    assert_eq!(tenant.statistics().get_expired, 0);
 }
 
 /// As in memcached. `scripts/stillcache-differential` compares such requests, at random.

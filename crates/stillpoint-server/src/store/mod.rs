@@ -4,7 +4,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `clock`, `config`, `error`, `requests` | what callers say and are told |
+//! | `clock`, `config`, `error`, `requests` | what callers say and are told, and the counts that statistics are read from |
 //! | `work`, `digits`, `prefixes` | a count of what a thread has done; numbers as values; values by prefixes of keys |
 //! | `class`, `access`, `layout`, `word` | sizes of segments; the word of an item that changes, an item in memory; what the index has for it |
 //! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |

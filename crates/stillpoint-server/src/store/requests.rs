@@ -1,4 +1,5 @@
-//! Arguments and results of the methods of a tenant and of a store.
+//! Arguments and results of the methods of a tenant and of a store, and the counts that statistics are
+//! read from.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,6 +73,8 @@ pub struct Number {
     pub value: u64,
     /// The item's CAS value.
     pub cas: u64,
+    /// The second of [`Store::now`](super::Store::now) in which the item expires, 0 for never.
+    pub exptime: u32,
     /// Whether the item is new.
     pub created: bool,
 }

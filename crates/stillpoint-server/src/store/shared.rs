@@ -137,7 +137,8 @@ pub struct Owner {
     pub limit: Limit,
     deleted: AtomicBool,
     pub forgotten: Forgotten,
-    /// Those of key spaces that were flushed, where a key space counts too.
+    /// Counts of the tenant. `stored` has those of key spaces that were flushed; the present one counts
+    /// its own.
     pub events: Events,
     sums: Sums,
     /// The last CAS value. Every store writes it.

@@ -176,14 +176,14 @@ impl TenantState {
 
     /// Counts a read that has found nothing, if its item was flushed and is still there.
     #[inline]
-    pub fn note_miss(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
+    pub fn note_miss(&self, hash: u64, key: &[u8], section: &Guard<'_>) {
         if self.has_last.load(Ordering::Relaxed) {
-            self.note_flushed(hash, key, now, section);
+            self.note_flushed(hash, key, section);
         }
     }
 
     #[cold]
-    fn note_flushed(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
+    fn note_flushed(&self, hash: u64, key: &[u8], section: &Guard<'_>) {
         // Held while it is looked at, so that its index stays. Its items: if a thread that frees
         // some sets the flag after this look at it, limbo waits for this section; if before, it is
         // seen.
@@ -194,8 +194,8 @@ impl TenantState {
         if space.is_leaving.load(Ordering::Relaxed) {
             return;
         }
-        let found = space.find(hash, key, section);
-        if found.is_some_and(|found| !found.item.is_expired(now)) {
+        // Also one that has expired, as in memcached.
+        if space.find(hash, key, section).is_some() {
             let count = &self.owner.events.get_flushed;
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -129,7 +129,7 @@ impl Tenant {
         let now = shared.now();
         let space = self.state.space(now, &section);
         let Some(found) = space.find(hash, key, &section) else {
-            self.state.note_miss(hash, key, now, &section);
+            self.state.note_miss(hash, key, &section);
             return None;
         };
         if space.is_gone(found.item, now) {
@@ -267,9 +267,9 @@ impl Tenant {
     pub fn arithmetic(&self, key: &[u8], what: Arithmetic) -> Result<Number, Outcome> {
         check_key(key)?;
         let mut number = 0;
-        let mut created = false;
+        let (mut created, mut exptime) = (false, 0);
         let plan = |item: Option<RawItem>, owner: &Owner| {
-            let (exptime, flags, marks, len);
+            let (flags, marks, len);
             created = item.is_none();
             match item {
                 None => {
@@ -313,6 +313,7 @@ impl Tenant {
         Ok(Number {
             value: number,
             cas,
+            exptime,
             created,
         })
     }
