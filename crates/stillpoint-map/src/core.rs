@@ -157,9 +157,10 @@ impl Pinned<Core> {
         if !unsafe { self.table().add_at_once(new.head(), new.hash()) } {
             return Err(new);
         }
-        self.note_added();
         // SAFETY: it was put in just now.
-        Ok(unsafe { new.publish() })
+        let added = unsafe { new.publish() };
+        self.note_added();
+        Ok(added)
     }
 
     /// Replaces an entry by another with the same key and hash. Fails if it is not in this map, or no
@@ -225,7 +226,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
     ) -> Result<Live<'g, Head>, E> {
         let (table, hash) = (self.core().table(), new.hash());
         let mut spare = None;
-        let (table, place) = loop {
+        let (table, place, added) = loop {
             let (table, mut locked) = table.lock(hash);
             if let Some(unequal) = unequal {
                 // Both are in the chain's order, unless it has just grown. None of those in `unequal`
@@ -246,10 +247,12 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
                 free = locked.free();
             }
             if let Some(place) = free {
-                // SAFETY: it is published below.
+                // SAFETY: it is published next.
                 let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
                 locked.fill(place, slot, tag(hash));
-                break (table, place);
+                // Before anything that may unwind: readers find the entry, so it must not be dropped.
+                // SAFETY: it was put in just now.
+                break (table, place, unsafe { new.publish() });
             }
             drop(locked);
             spare = Some(resize::spare());
@@ -259,8 +262,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
             self.consider_growing(table);
         }
         self.help();
-        // SAFETY: it was put in just now.
-        Ok(unsafe { new.publish() })
+        Ok(added)
     }
 
     /// Inserts an entry, unless there is one that `is_same` accepts. `is_same` is called without a lock, for

@@ -76,7 +76,7 @@
 // - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
 // - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
 // - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;
-// - `count`, `driving`, `growth`: the number of entries; which map the service thread moves next; a map's tables,
+// - `count`, `driving`, `growth`: the number of entries; whose turn it is to move one map's table; a map's tables,
 //   when they move and who moves them (for both hash maps);
 // - `core`, `chain`, `walk`: a map without types and its changes; iteration.
 //

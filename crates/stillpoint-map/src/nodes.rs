@@ -254,8 +254,7 @@ impl PinnedNodes {
     ///
     /// # Safety
     ///
-    /// As [`add`](Self::add), but that `node` may be in this map with the same hash: it is then
-    /// returned.
+    /// As [`add`](Self::add).
     pub unsafe fn add_unique(
         &self,
         hash: u64,

@@ -25,7 +25,11 @@ unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
-    pub(crate) fn of(shared: Option<NonNull<Shared>>) -> Self {
+    /// # Safety
+    ///
+    /// From [`Root::take`](crate::root::Root::take) or [`Root::replace`](crate::root::Root::replace), and not used
+    /// any more. Its entries are of these types, and no other thread has the map.
+    pub(crate) unsafe fn of(shared: Option<NonNull<Shared>>) -> Self {
         let core = shared.map(|shared| {
             // SAFETY: the `Arc`'s that the store owned, which is there until this ends.
             let core = unsafe { &shared.as_ref().core };

@@ -40,7 +40,8 @@ impl<C> Root<C> {
         Self::new(self.home.0.clone())
     }
 
-    /// Returns what is shared with the service thread, if there is a table. The map owns it, as an `Arc` does.
+    /// Returns what is shared with the service thread, if there is a table. The map owns one
+    /// reference of the `Arc`.
     #[inline(always)]
     pub fn shared(&self) -> Option<NonNull<Shared<C>>> {
         // Acquire, pairs with `make`: it is complete.
@@ -53,7 +54,7 @@ impl<C> Root<C> {
         Some(unsafe { &self.shared()?.as_ref().core })
     }
 
-    /// Takes the core out. The caller owns it, as an `Arc` does.
+    /// Takes the core out. The caller owns one reference of the `Arc`.
     pub fn take(&mut self) -> Option<NonNull<Shared<C>>> {
         NonNull::new(mem::replace(self.shared.get_mut(), ptr::null_mut()))
     }

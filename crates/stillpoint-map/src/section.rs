@@ -90,8 +90,8 @@ impl<C, W> Deref for Writer<'_, C, W> {
     }
 }
 
-/// A pointer to memory that stays until `'g` ends, or until an exclusive borrower of the map frees it. That
-/// borrower does not use the pointer afterwards. Only atomics in it change. Not a reference: memory must be
+/// A pointer to memory that stays until `'g` ends, and in which only atomics change. But an exclusive borrower of
+/// the map may change it while no reference made of this is used, and free it; it is not used after the free. Not a reference: memory must be
 /// freed through the pointer it was allocated with.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -121,8 +121,9 @@ impl<T> Eq for Live<'_, T> {}
 impl<'g, T> Live<'g, T> {
     /// # Safety
     ///
-    /// It stays for as long as `'g`, and is changed by atomics alone; but an exclusive borrower of the map may
-    /// change and free it, and does not use the result after that.
+    /// It stays for as long as `'g`, and is changed by atomics alone. But an exclusive borrower of the map may
+    /// change it while no reference made of the result is used, and free it; the result is not used after the
+    /// free.
     #[inline(always)]
     pub unsafe fn of(pointer: NonNull<T>) -> Self {
         Self {

@@ -94,8 +94,8 @@ fn bits_after(hash: u64, used: u32) -> u16 {
     ((hash << used) >> (64 - BITS)) as u16 | 1
 }
 
-/// A value of a slot. What it refers to stays for `'t`, as long as a table has it, and until the end of a grace
-/// period after that.
+/// A value of a slot. What it refers to stays for at least `'t`; and, once it is in a table, until a grace period
+/// after it has left that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot<'t>(*mut Head, PhantomData<&'t Head>);
 
@@ -125,7 +125,8 @@ impl<'t> Slot<'t> {
     ///
     /// # Safety
     ///
-    /// The entry stays for `'t`, as long as a table has it, and until the end of a grace period after that.
+    /// The entry stays for at least `'t`; and, once it is in a table, until a grace period after it has left
+    /// that.
     #[inline]
     pub unsafe fn entry(entry: NonNull<Head>, hash: u64, used: u32) -> Self {
         Self::with_bits(entry, bits_after(hash, used))
@@ -190,9 +191,10 @@ impl<'t> Slot<'t> {
     /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the
     /// table here uses `used` bits. The slot holds this entry.
     #[inline]
-    pub fn grown(self, entry: Live<'_, Head>, used: u32) -> (bool, Self) {
+    pub fn grown(self, entry: Live<'t, Head>, used: u32) -> (bool, Self) {
         if !self.is_exhausted() {
-            return self.grown_by_its_bits();
+            // SAFETY: it is not exhausted.
+            return unsafe { self.grown_by_its_bits() };
         }
         let bits = bits_after(entry.hash(), used);
         let grown = Self::with_bits(entry.pointer(), bits << 1);
@@ -205,18 +207,26 @@ impl<'t> Slot<'t> {
         self.bits() == 1 << 15
     }
 
-    /// As [`grown`](Self::grown), of one that [is not exhausted](Self::is_exhausted). An empty one stays
-    /// so.
+    /// As [`grown`](Self::grown), by the bits alone. An empty slot stays empty.
+    ///
+    /// # Safety
+    ///
+    /// The slot is not [exhausted](Self::is_exhausted); or the result, which is then a link to an entry, is
+    /// neither read nor published before it is overwritten.
     #[inline]
-    pub fn grown_by_its_bits(self) -> (bool, Self) {
+    pub unsafe fn grown_by_its_bits(self) -> (bool, Self) {
         let bits = self.bits();
         let grown = |address: usize| (address & !0xffff) | usize::from(bits << 1);
         (bits >> 15 != 0, Self::of_word(self.0.map_addr(grown)))
     }
 
-    /// The slot in a table of half the size, if it was in the `upper` one of the two buckets.
+    /// The slot in a table of half the size, if it was in the `upper` one of the two buckets. Returns `None`
+    /// if the slot holds no entry.
     pub fn shrunk(self, upper: bool) -> Option<Self> {
         let bits = self.bits();
+        if bits == 0 {
+            return None;
+        }
         let bits = (bits >> 1) | (u16::from(upper) << 15) | (bits & 1);
         Some(Self::with_bits(self.pointer()?, bits))
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Fills the two buckets of a larger table, which no other thread knows. Returns false, and leaves
-/// anything there, if the bucket has a link, or an entry whose slot has no bits of its hash left.
+/// anything in their slots, even false links, if the bucket has a link, or an entry whose slot has no bits of its hash left.
 #[inline]
 pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
     let Some((home, word)) = locked.home_alone() else {
@@ -20,7 +20,9 @@ pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
     for number in 0..SLOTS {
         let slot = home.slot(number);
         exhausted |= slot.is_exhausted();
-        let (is_above, slot) = slot.grown_by_its_bits();
+        // SAFETY: an exhausted one becomes a false link, in one of two buckets that only this thread reaches. This
+        // returns false then, and `Filler::finish` clears what is not overwritten before they are published.
+        let (is_above, slot) = unsafe { slot.grown_by_its_bits() };
         // Both: a thread that a fork has removed may have left something.
         lower.set_slot(number, if is_above { Slot::NONE } else { slot });
         upper.set_slot(number, if is_above { slot } else { Slot::NONE });

@@ -277,13 +277,15 @@ impl<K, V, P: Policy> Drop for Store<K, V, P> {
 impl<K, V, P: Policy> Store<K, V, P> {
     /// Takes out all entries at once, and the table.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
-        OwnedEntries::of(self.root.take())
+        // SAFETY: taken just now out of a map of these types that is borrowed mutably.
+        unsafe { OwnedEntries::of(self.root.take()) }
     }
 
     /// Takes out all entries at once. The table that is left has the capacity that was asked for, if there
     /// is memory for it.
     pub fn drain(&mut self) -> OwnedEntries<K, V> {
-        OwnedEntries::of(self.root.replace())
+        // SAFETY: as in `take`.
+        unsafe { OwnedEntries::of(self.root.replace()) }
     }
 }
 

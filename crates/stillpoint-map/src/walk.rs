@@ -35,7 +35,7 @@ pub struct Walk<'g> {
     from: u64,
 }
 
-// SAFETY: what it has are references to a core and its buckets, which are `Sync`.
+// SAFETY: it leads to a core and its buckets, which threads may share.
 unsafe impl Send for Walk<'_> {}
 // SAFETY: the same.
 unsafe impl Sync for Walk<'_> {}

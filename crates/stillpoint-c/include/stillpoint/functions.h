@@ -1321,7 +1321,7 @@ int stillpoint_map_add(struct stillpoint_map *map, uint64_t hash, struct stillpo
  the bucket meanwhile.
 
  -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
- section ends; -EBUSY if that is the node itself.
+ section ends; -EINVAL, -EBUSY and -EPERM as there.
 
  # Safety
 

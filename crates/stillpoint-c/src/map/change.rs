@@ -61,7 +61,7 @@ pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut 
 /// the bucket meanwhile.
 ///
 /// -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
-/// section ends; -EBUSY if that is the node itself.
+/// section ends; -EINVAL, -EBUSY and -EPERM as there.
 ///
 /// # Safety
 ///

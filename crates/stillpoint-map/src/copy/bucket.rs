@@ -194,10 +194,16 @@ impl<K, V> Copy for InSlots<'_, K, V> {}
 /// A slot with the entry that was seen there.
 pub struct InSlot<'t, K, V> {
     bucket: Bucket<'t, K, V>,
-    pub number: usize,
+    number: usize,
 }
 
 impl<K: Copy, V: Copy> InSlot<'_, K, V> {
+    /// Returns the number of the slot.
+    #[inline(always)]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// A copy of the entry.
     #[inline(always)]
     pub fn pair(&self) -> (K, V) {

@@ -220,7 +220,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
     pub fn value(&self) -> Option<*mut V> {
         let (_, value) = match self.place()? {
             Place::Slot(number) => {
-                let slot = self.seen.taken().find(|slot| slot.number == number)?;
+                let slot = self.seen.taken().find(|slot| slot.number() == number)?;
                 slot.halves()
             }
             Place::Spilled(found) => found.node().halves(),
@@ -396,14 +396,14 @@ mod tests {
         let Some((Place::Spilled(found), pair)) = &mut look.found else {
             unreachable!("it was found there");
         };
-        let (pair, process) = (*pair, found.process);
-        found.process += 1;
+        let (pair, here) = (*pair, *found);
+        *found = here.of_process(u64::MAX);
         assert_eq!(look.take(), Changed::NotSame);
         assert_eq!(look.put(pair), Changed::NotSame);
         let Some((Place::Spilled(found), _)) = &mut look.found else {
             unreachable!("it was found there");
         };
-        found.process = process;
+        *found = here;
         assert_eq!(look.take(), Changed::Done);
     }
 }

@@ -178,9 +178,11 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
                 (Some(copy_of(first, rest)), Some(first))
             }
             (Some(before), Some(first)) => {
+                // The copy first: without a node for it this panics, and must not have published `rest`.
+                let copied = copy_of(first, first.next());
                 // SAFETY: this has the lock.
                 unsafe { before.set_next(rest) };
-                (Some(copy_of(first, first.next())), Some(first))
+                (Some(copied), Some(first))
             }
             _ if is_replaced => (rest, None),
             _ => {

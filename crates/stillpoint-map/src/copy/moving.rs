@@ -167,7 +167,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         let mut upper = 0_u32;
         let half_of = |key: &K| (to.index(self.writer.world().hash_of(key)) & 1) as u32;
         for slot in seen.taken() {
-            upper |= half_of(&slot.pair().0) << slot.number;
+            upper |= half_of(&slot.pair().0) << slot.number();
         }
         for (index, entry) in spilled().enumerate() {
             upper |= half_of(&entry.key) << (SLOTS + index);

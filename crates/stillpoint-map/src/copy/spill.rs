@@ -165,7 +165,7 @@ pub struct Found<'t, K, V> {
     node: Spill<'t, K, V>,
     before: Option<Spill<'t, K, V>>,
     /// The generation of that process.
-    pub process: u64,
+    process: u64,
 }
 
 impl<K, V> Clone for Found<'_, K, V> {
@@ -180,6 +180,12 @@ impl<'t, K, V> Found<'t, K, V> {
     /// Returns whether `first` is still the first node of the list in which it was found, in the same process.
     pub fn is_in(self, first: Option<Spill<'t, K, V>>) -> bool {
         first == Some(self.first) && self.process == fork::process().generation()
+    }
+
+    /// Returns this as if a process of that generation had found it.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub fn of_process(self, process: u64) -> Self {
+        Self { process, ..self }
     }
 
     /// Returns the node.

@@ -36,8 +36,7 @@ pub struct Walk<'g, K, V, C> {
     from: u64,
 }
 
-// SAFETY: what it has are references to a core and its buckets; through them it copies keys and
-// values.
+// SAFETY: it leads to a core and its buckets, which threads may share; through them it copies keys and values.
 unsafe impl<K: Send + Sync, V: Send + Sync, C> Send for Walk<'_, K, V, C> {}
 // SAFETY: a reference to it gives access to nothing but copies of it.
 unsafe impl<K: Send + Sync, V: Send + Sync, C> Sync for Walk<'_, K, V, C> {}
