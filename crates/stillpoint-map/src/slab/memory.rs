@@ -283,6 +283,13 @@ mod unmapped {
         pub fn start(&self) -> NonNull<u8> {
             self.0
         }
+
+        /// Does nothing.
+        ///
+        /// # Safety
+        ///
+        /// None.
+        pub unsafe fn release(&self, _offset: usize, _end: usize) {}
     }
 
     impl Drop for Memory {
