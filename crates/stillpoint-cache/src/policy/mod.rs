@@ -163,6 +163,8 @@ pub struct Policy<I> {
     ghost_hits: u64,
     /// Evictions that no insert has followed: how much it has shrunk.
     shrunk: usize,
+    /// The queue that the last evicted entry was in; `None` before the first eviction.
+    evicted_from: Place,
     /// Number of used entries of the main queue that searches have passed.
     passed: u64,
     /// Ghosts that were asked for little more often than what had their place, as they wrap.
@@ -183,6 +185,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             sketch: Sketch::default(),
             ghost_hits: 0,
             shrunk: 0,
+            evicted_from: Place::None,
             passed: 0,
             close: 0,
             credit: 0,
@@ -262,10 +265,12 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         Some(next)
     }
 
-    /// Returns the entry that most likely is evicted next: the oldest of the queue with which a search begins.
+    /// Returns the entry that most likely is evicted next: the oldest of the queue that the last one was in.
     fn likely_next(&self) -> Option<I> {
-        let is_of_small = self.small.weight() > self.small_wanted();
-        let queue = if is_of_small { &self.small } else { &self.main };
+        let queue = match self.evicted_from {
+            Place::Main => &self.main,
+            Place::None | Place::Small => &self.small,
+        };
         queue.oldest().or_else(|| self.any())
     }
 
@@ -439,6 +444,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         if !self.remove(nodes, id) {
             return;
         }
+        self.evicted_from = place;
         if let Some(next) = self.likely_next() {
             nodes.fetch(next);
         }
