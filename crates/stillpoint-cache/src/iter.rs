@@ -130,7 +130,7 @@ where
     }
 }
 
-/// As for `&Cache`.
+/// Inserts the entries, as [`Extend`] of `&Cache` does.
 impl<K, V, S> Extend<(K, V)> for Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,

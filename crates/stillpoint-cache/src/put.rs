@@ -188,13 +188,14 @@ where
         let pinned = is_pinned.is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let mut linked = {
-            // What is not put in is dropped after the section, also if `Eq` panics: its destructors are user code.
+            // The entry, until it is published. Declared before the section, so that it is dropped after it, even if
+            // `Eq` panics: its destructors are user code.
             let mut made = None;
             // Told after the section: declared before it.
             let mut notes = inner.notes();
             let section = Section::begin();
             let store = section.entries(inner);
-            // It comes while the entry is made.
+            // The bucket arrives while the entry is made.
             store.fetch(hash);
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
             let key = &made
@@ -382,7 +383,7 @@ where
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
         let mut claimed = Claimed::default();
-        // What the rest uses comes meanwhile.
+        // Fetched now, used by the rest of this function.
         let (policy, weight) = (
             &state.tenant(entrant.number).policy,
             locked.weight(Id::of(new)),

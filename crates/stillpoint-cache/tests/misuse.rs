@@ -471,6 +471,6 @@ fn what_is_not_inserted_as_eq_panics_is_dropped_outside_of_sections() {
         (DROPPED.load(Ordering::Relaxed), cache.entry_count()),
         (1, 1)
     );
-    // What a grace period frees must not wait.
+    // The cache would free the entry that is left after a grace period, in which its destructor may not wait.
     std::mem::forget(cache);
 }

@@ -1,4 +1,5 @@
-//! What a hash map owns: its domain, and what it shares with the service thread, once there is a table.
+//! The root of a hash map: its domain, and the core that it shares with the service thread, which exists once there
+//! is a table.
 
 use crate::{
     core::Core,

@@ -187,22 +187,32 @@ mod tests {
         assert!(state.forget_compute(id, &loads[1]));
     }
 
-    /// The insert of the entry that the compute has seen waits for the lock.
+    /// Notes that a compute has seen the entry of key 1 which `view` inserts: before it is in a queue, as the insert
+    /// waits for the lock. Returns the tenant that it had then.
+    fn watch_before_the_link(
+        cache: &Cache<u64, u64>,
+        view: &Cache<u64, u64>,
+        load: &Arc<Load>,
+    ) -> Option<u32> {
+        thread::scope(|scope| {
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
+            let (mut state, mut locked) = cache.inner().lock(store);
+            let insert = || scope.spawn(|| view.insert(1, 8));
+            cache.inner().shared.until_asked(insert);
+            let id = Id::of(cache.find(&1, store).expect("an entry"));
+            let owner = state.owner(&mut locked, id);
+            assert!(state.watch(&mut locked, id, load));
+            owner
+        })
+    }
+
     #[test]
     fn a_compute_learns_the_tenant_of_an_entry_that_is_linked_later() {
         let cache = Cache::<u64, u64>::with_entries(10);
         let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
         let load = Load::of(Arc::clone(other.handle()));
-        thread::scope(|scope| {
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
-            let (mut state, mut locked) = cache.inner().lock(store);
-            let insert = || scope.spawn(|| tenant.insert(1, 7));
-            cache.inner().shared.until_asked(insert);
-            let id = Id::of(cache.find(&1, store).expect("an entry"));
-            assert_eq!(state.owner(&mut locked, id), None);
-            assert!(state.watch(&mut locked, id, &load));
-        });
+        assert_eq!(watch_before_the_link(&cache, &tenant, &load), None);
         let number = tenant.handle().number();
         assert!(cache.with_state(|state| load.is_within(state, number)));
     }
@@ -218,16 +228,7 @@ mod tests {
         clock.advance(hour);
         let load = Load::of(Arc::clone(c.handle()));
         let number = |view: &Cache<u64, u64>| view.handle().number();
-        thread::scope(|scope| {
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
-            let (mut state, mut locked) = cache.inner().lock(store);
-            let insert = || scope.spawn(|| b.insert(1, 8));
-            cache.inner().shared.until_asked(insert);
-            let id = Id::of(cache.find(&1, store).expect("an entry"));
-            assert_eq!(state.owner(&mut locked, id), Some(number(&a)));
-            assert!(state.watch(&mut locked, id, &load));
-        });
+        assert_eq!(watch_before_the_link(&cache, &b, &load), Some(number(&a)));
         assert_eq!(b.evict_some(1), 1);
         let is_within = |view| cache.with_state(|state| load.is_within(state, number(view)));
         assert_eq!([&a, &b, &c].map(is_within), [false, true, true]);

@@ -1,4 +1,4 @@
-//! What several test programs of the cache share.
+//! Caches, futures and measurements that several test programs use.
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::{

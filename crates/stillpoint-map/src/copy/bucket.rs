@@ -379,7 +379,7 @@ impl<'t, K, V> Bucket<'t, K, V> {
     ///
     /// # Safety
     ///
-    /// As for [`set_word`](Self::set_word).
+    /// The same conditions as those of [`set_word`](Self::set_word).
     pub(super) unsafe fn swap_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: as in `set_word`.
         self.head.word.swap(word.bits(), Ordering::Release);

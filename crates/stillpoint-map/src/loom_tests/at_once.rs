@@ -264,7 +264,7 @@ fn loom_a_bucket_moves_or_is_changed_at_once() {
 fn take_while_moving(take: fn(&World)) {
     model(move || {
         let world = moves::halves(1);
-        // Of three bits, as the slots' bits suffice for two: each hash is read.
+        // A table of three bits: for two, the bits in the slots would do, and no hash would be read.
         let to_move = world.start_move(3);
         both(&world, take, |_| {
             assert_eq!(move_all(to_move), Progress::Finished);

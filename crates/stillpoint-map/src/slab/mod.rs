@@ -306,7 +306,7 @@ impl UsedSlot {
     /// Frees it.
     #[inline]
     pub fn free(self) {
-        // Of a slot that is in use, the region and the arena stay.
+        // The region and the arena stay while one of their slots is in use.
         if let Pushed::Refused(slot) = self.push(Pushing::Unlocked) {
             slot.free_last();
         }
@@ -344,8 +344,8 @@ impl UsedSlot {
         gone.and_then(Gone::delete);
     }
 
-    /// Has a stripe give the run up if no other slot of it is in use, as is known under the arena's lock.
-    /// Returns how to push this one.
+    /// Takes the run from its stripe if no other slot of it is in use, which the arena's lock lets it know.
+    /// Returns how to push this slot.
     fn disown<'l>(&self, list: &'l List) -> Pushing<'l> {
         let (region, run) = Region::of(self.0);
         // SAFETY: both stay while this is in use.

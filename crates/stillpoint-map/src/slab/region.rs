@@ -130,7 +130,7 @@ impl Region {
         Some(start)
     }
 
-    /// What is read and written under the arena's lock, whose holder has the list.
+    /// Returns the fields that the arena's lock protects. Only the holder of the lock has a `List`.
     pub fn locked<'l>(&'l self, list: &'l List) -> &'l Locked {
         assert!(list.is_of(self.arena), "the lock is another arena's");
         &self.locked

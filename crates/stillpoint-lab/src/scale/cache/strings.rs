@@ -21,7 +21,7 @@ const SLICES: usize = 5;
 /// Operations in a slice.
 const OPERATIONS: usize = 200_000;
 
-/// What a scenario does.
+/// The mix of operations of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Number of inserts in four operations.
