@@ -102,16 +102,16 @@ impl Bucket {
             .compare_exchange(empty, empty, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Replaces the word by its locked form, unless it has changed.
+    /// Replaces the word by its locked form, unless it has changed, or is locked: a thread would have the lock twice.
     #[inline]
     pub fn lock(&self, word: Word) -> Option<Locked<'_>> {
-        debug_assert!(
-            !word.is_locked(),
-            "the caller would have a lock that another thread has"
-        );
+        let lock = word.locked();
+        if lock == word {
+            return None;
+        }
         let locked = Locked {
             home: self,
-            word: word.locked(),
+            word: lock,
         };
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
         let won = self.word.compare_exchange(
@@ -547,6 +547,15 @@ mod tests {
 
     fn heads() -> [Head; 19] {
         std::array::from_fn(|_| Head::new(0))
+    }
+
+    #[test]
+    fn a_locked_bucket_is_not_locked_again() {
+        let home = spare();
+        let locked = home.lock(home.word());
+        assert!(locked.is_some() && home.lock(home.word()).is_none());
+        drop(locked);
+        assert!(home.lock(home.word()).is_some());
     }
 
     /// Takes entries out, and returns how many buckets have left the chain.

@@ -397,19 +397,14 @@ impl<'t, K, V> Bucket<'t, K, V> {
         self.head.behind.store(behind.0, Ordering::Release);
     }
 
-    /// Replaces the word by its locked form, unless it has changed.
+    /// Replaces the word by its locked form, unless it has changed, or is locked: a thread would have the lock twice.
     #[inline]
     pub(super) fn lock_word(self, word: Word) -> bool {
+        let (free, locked) = (word.bits(), word.locked().bits());
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
-        self.head
-            .word
-            .compare_exchange(
-                word.bits(),
-                word.locked().bits(),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        let word = &self.head.word;
+        free != locked && word.compare_exchange(free, locked, taken, failed).is_ok()
     }
 
     /// Marks it as moved, unless its word has changed. It is not locked.
@@ -619,6 +614,16 @@ mod tests {
         }
         drop(locked);
         entries
+    }
+
+    #[test]
+    fn a_locked_bucket_is_not_locked_again() {
+        let entries = Entries::default();
+        let bucket = entries.bucket();
+        let locked = bucket.lock(bucket.word());
+        assert!(locked.is_some() && bucket.lock(bucket.word()).is_none());
+        drop(locked);
+        assert!(bucket.lock(bucket.word()).is_some());
     }
 
     #[test]

@@ -21,13 +21,9 @@ pub struct Locked<'t, K, V> {
 }
 
 impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
-    /// Locks it, unless its word has changed.
+    /// Locks it, unless its word has changed, or is locked.
     #[inline(always)]
     pub fn lock(self, word: Word) -> Option<Locked<'t, K, V>> {
-        debug_assert!(
-            !word.is_locked(),
-            "the caller would have a lock that another thread has"
-        );
         self.lock_word(word).then(|| Locked {
             bucket: self,
             word: word.unlocked(),
