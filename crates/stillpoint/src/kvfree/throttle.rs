@@ -83,7 +83,7 @@ const STEP_PART: usize = 4;
 
 /// While another thread's barrier is under way, a thread issues none until its queue exceeds its
 /// quota by this part of it.
-const PAST_QUOTA: usize = 4;
+const PAST_QUOTA: usize = 8;
 
 /// If readers hold grace periods up, a thread is throttled when it has this many of its shares
 /// unreclaimed. Without that, each thread in turn fills the whole budget in its time slice: memory
