@@ -27,25 +27,43 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two lists and an item, whose cell is written by the thread that has taken it: loom reports two
-/// threads that have it at a time.
+/// A value that one thread at a time may write, and none may read meanwhile: loom reports it otherwise.
+struct Watched(UnsafeCell<u32>);
+
+// SAFETY: loom checks each access to the cell.
+unsafe impl Send for Watched {}
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn new(value: u32) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: loom checks that no thread writes it.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self, value: u32) {
+        // SAFETY: whether it is ours is what loom checks.
+        self.0.with_mut(|old| unsafe { *old = value });
+    }
+}
+
+/// Two lists and an item, which the thread that has taken it writes.
 struct World {
     lists: [List; 2],
     link: Link,
-    item: UnsafeCell<u32>,
+    item: Watched,
 }
-
-// SAFETY: loom checks each access to the cell.
-unsafe impl Send for World {}
-// SAFETY: as above.
-unsafe impl Sync for World {}
 
 impl World {
     fn new() -> Arc<Self> {
         let world = Arc::new(Self {
             lists: [List::new(1), List::new(1)],
             link: Link::new(),
-            item: UnsafeCell::new(0),
+            item: Watched::new(0),
         });
         world.lists.iter().for_each(List::init);
         world
@@ -62,8 +80,7 @@ impl World {
             // SAFETY: the lists outlive the model's threads.
             let locked = unsafe { &*list }.lock();
             if locked.has(&self.link) {
-                // SAFETY: no other thread has it, which is what the test is about.
-                self.item.with_mut(|item| unsafe { *item += 1 });
+                self.item.write(self.item.read() + 1);
                 locked.remove(&self.link);
                 return true;
             }
@@ -160,8 +177,7 @@ fn loom_lru_two_add_and_delete() {
             .filter(|&taken| taken)
             .count();
         assert_eq!(world.counts(), [0, 0]);
-        // SAFETY: the others have ended.
-        assert_eq!(world.item.with(|item| unsafe { *item }), taken as u32);
+        assert_eq!(world.item.read(), taken as u32);
         assert!(taken >= 1);
     });
 }
@@ -197,27 +213,6 @@ unsafe impl Policy for NoWait {
     const WAITS_FOR_READERS: bool = false;
 }
 
-/// A value found through the array, and the memory of the array that was replaced: loom reports a
-/// thread that touches it too early, or too late.
-struct Watched(UnsafeCell<u32>);
-
-// SAFETY: loom checks each access to the cell.
-unsafe impl Send for Watched {}
-// SAFETY: as above.
-unsafe impl Sync for Watched {}
-
-impl Watched {
-    fn read(&self) -> u32 {
-        // SAFETY: loom checks that no thread writes it.
-        self.0.with(|value| unsafe { *value })
-    }
-
-    fn write(&self, value: u32) {
-        // SAFETY: whether it is ours is what loom checks.
-        self.0.with_mut(|old| unsafe { *old = value });
-    }
-}
-
 struct Growing<P: Policy> {
     grace_periods: GracePeriods<P>,
     slots: Slots<Watched>,
@@ -231,15 +226,13 @@ fn find_while_growing<P: Policy>() {
         let world = Arc::new(Growing::<P> {
             grace_periods: GracePeriods::new(),
             slots: Slots::new(),
-            replaced: Watched(UnsafeCell::new(0)),
+            replaced: Watched::new(0),
         });
         world
             .slots
             .grow(2, |_, _| panic!("there is none yet"))
             .unwrap();
-        world
-            .slots
-            .put(0, std::sync::Arc::new(Watched(UnsafeCell::new(7))));
+        world.slots.put(0, std::sync::Arc::new(Watched::new(7)));
         let theirs = Arc::clone(&world);
         let reader = thread::spawn(move || {
             let section = theirs.grace_periods.enter(1);
@@ -261,7 +254,7 @@ fn find_while_growing<P: Policy>() {
             .grow(3, |block, layout| old = Some((block, layout)))
             .unwrap();
         // Not before: `grow` would be what publishes it.
-        let new = Watched(UnsafeCell::new(0));
+        let new = Watched::new(0);
         new.write(8);
         world.slots.put(1, std::sync::Arc::new(new));
         let cookie = world.grace_periods.get_state();
@@ -428,29 +421,20 @@ fn loom_levels_counted_before_decided() {
 /// Calls of two threads, each of which owns a cell while it is inside.
 struct Callers {
     calls: Calls,
-    used: [UnsafeCell<u32>; 2],
+    used: [Watched; 2],
 }
-
-// SAFETY: loom checks each access to the cells.
-unsafe impl Send for Callers {}
-// SAFETY: as above.
-unsafe impl Sync for Callers {}
 
 impl Callers {
     fn call(&self, thread: usize) {
         if self.calls.enter() {
-            // SAFETY: this thread's until it leaves, which is what the test is about.
-            self.used[thread].with_mut(|used| unsafe { *used += 1 });
+            self.used[thread].write(1);
             self.calls.leave();
         }
     }
 
     /// Checks that no call is under way, and that what calls did is seen.
     fn is_over(&self) {
-        // SAFETY: no call is under way, which is what the test is about.
-        self.used
-            .iter()
-            .for_each(|used| used.with_mut(|used| unsafe { *used += 1 }));
+        self.used.iter().for_each(|used| used.write(2));
     }
 }
 
@@ -461,7 +445,7 @@ fn calls_end(inside: bool) {
     model(move || {
         let shared = Arc::new(Callers {
             calls: Calls::new(),
-            used: [UnsafeCell::new(0), UnsafeCell::new(0)],
+            used: [Watched::new(0), Watched::new(0)],
         });
         if inside {
             assert!(shared.calls.enter());
@@ -547,9 +531,9 @@ struct Tenancy {
 unsafe impl Send for Tenancy {}
 
 impl Tenancy {
-    /// Makes a tenant that has only its handles.
-    fn new() -> Self {
-        let used = Arc::new(Watched(UnsafeCell::new(0)));
+    /// Makes a tenant that has its handles, and a charge of `bytes`.
+    fn charged(bytes: u64) -> Self {
+        let used = Arc::new(Watched::new(0));
         let ends = Arc::new(AtomicUsize::new(0));
         let account = counter::new_account(Owner {
             counter: Counter::new(),
@@ -559,11 +543,14 @@ impl Tenancy {
         });
         // The handles' hold keeps it, of which the model knows the ordering, unlike of this `Arc`.
         let account = std::sync::Arc::as_ptr(&account);
-        Self {
+        let this = Self {
             account,
             used,
             ends,
-        }
+        };
+        let charged = counter::charge(this.account(), bytes, true, &ForkMutex::new(()));
+        assert!(matches!(charged, Ok(false)));
+        this
     }
 
     fn account(&self) -> &Owner {
@@ -591,9 +578,7 @@ impl Tenancy {
 /// `put` with `put`: the tenant of a charge and of handles is freed once, after all uses by either.
 fn counter_end(late: bool) {
     model(move || {
-        let tenancy = Tenancy::new();
-        let charged = counter::charge(tenancy.account(), 1, true, &ForkMutex::new(()));
-        assert!(matches!(charged, Ok(false)));
+        let tenancy = Tenancy::charged(1);
         let theirs = tenancy.clone();
         let other = thread::spawn(move || {
             // SAFETY: charged above.
@@ -621,10 +606,8 @@ fn loom_counter_use_after_the_charge() {
 /// goes do not stay in stock, and it is freed after all uses.
 fn stock_of_a_tenant_that_goes(late: bool) {
     model(move || {
-        let tenancy = Tenancy::new();
+        let tenancy = Tenancy::charged(8);
         let stocks = Arc::new(Stocks::new().unwrap());
-        let charged = counter::charge(tenancy.account(), 8, true, &ForkMutex::new(()));
-        assert!(matches!(charged, Ok(false)));
         let (theirs, their_stocks) = (tenancy.clone(), Arc::clone(&stocks));
         let other = thread::spawn(move || {
             // SAFETY: charged above, and all accounts have these stocks.
@@ -657,10 +640,8 @@ fn loom_stock_use_after_the_bytes() {
 #[test]
 fn loom_stock_two_takers() {
     model(|| {
-        let tenancy = Tenancy::new();
+        let tenancy = Tenancy::charged(8);
         let stocks = Arc::new(Stocks::new().unwrap());
-        let charged = counter::charge(tenancy.account(), 8, true, &ForkMutex::new(()));
-        assert!(matches!(charged, Ok(false)));
         // SAFETY: charged just now, and all accounts have these stocks.
         unsafe { Stocks::give(&raw const *stocks, tenancy.account, 8) };
         let (theirs, their_stocks) = (tenancy.clone(), Arc::clone(&stocks));

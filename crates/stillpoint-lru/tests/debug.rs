@@ -62,56 +62,46 @@ fn error_messages() {
         path: "/run/pressure".into(),
         source: system(),
     };
-    let errors: [(&dyn std::error::Error, &[&str]); 14] = [
-        (
-            &over,
-            &["5", "98", "100", "free something or raise the limit"],
-        ),
+    let errors: [(&dyn std::error::Error, &str); 14] = [
+        (&over, "5|98|100|free something or raise the limit"),
         (
             &ChargeError::InSection,
-            &[
-                "inside a read-side critical section",
-                "charge outside of it",
-            ],
+            "inside a read-side critical section|charge outside of it",
         ),
         (
             &ChargeError::InShrinker,
-            &[
-                "a shrinker cannot reclaim for itself",
-                "charge outside of it",
-            ],
+            "a shrinker cannot reclaim for itself|charge outside of it",
         ),
-        (&ChargeError::TooLarge, &["at most"]),
-        (&ChargeError::NoTenant, &["0 bytes", "make a new one"]),
+        (&ChargeError::TooLarge, "at most"),
+        (&ChargeError::NoTenant, "0 bytes|make a new one"),
         (
             &CreateError::ParentDeleted,
-            &["create the tenant below one that has not"],
+            "create the tenant below one that has not",
         ),
         (
             &CreateError::OutOfMemory,
-            &["free some, or delete other tenants"],
+            "free some, or delete other tenants",
         ),
-        (&DeleteError::Root, &["last handle"]),
-        (&DeleteError::HasChildren, &["delete them first"]),
-        (&TooManyShrinkers, &["1024"]),
-        (&PressureError::Payload, &["base64"]),
+        (&DeleteError::Root, "last handle"),
+        (&DeleteError::HasChildren, "delete them first"),
+        (&TooManyShrinkers, "1024"),
+        (&PressureError::Payload, "base64"),
         (
             &PressureError::Kind("/etc".into()),
-            &["/etc", "FIFO or socket", "/dev/null"],
+            "/etc|FIFO or socket|/dev/null",
         ),
-        (&refused, &["/run/pressure", "Permission denied"]),
+        (&refused, "/run/pressure|Permission denied"),
         (
             &PressureError::Thread(system()),
-            &["no thread", "Permission denied"],
+            "no thread|Permission denied",
         ),
     ];
     for (error, says) in errors {
         let text = error.to_string();
-        says.iter()
+        says.split('|')
             .for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
-        let cause = error.source().map(ToString::to_string);
         assert_eq!(
-            cause.is_some(),
+            error.source().is_some(),
             text.contains("Permission denied"),
             "{text}"
         );

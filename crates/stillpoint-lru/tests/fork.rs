@@ -3,12 +3,14 @@
 //! Every test forks in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
+mod setup;
 
-use common::{
-    eventually,
-    forking::{Forked, assert_works, end_after, fork, fork_here, fork_muted, is_apart},
+use setup::{
+    Cache, children,
+    common::{
+        self, eventually,
+        forking::{Forked, assert_works, end_after, fork, fork_here, fork_muted, is_apart},
+    },
 };
 use std::{
     sync::{
@@ -19,9 +21,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::global;
-use stillpoint_lru::{
-    Charge, Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant,
-};
+use stillpoint_lru::{Hierarchy, Isolate, Node, Registration, Scope, Shrink, Tenant};
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
@@ -32,74 +32,38 @@ fn all_of_this_holds_without_membarrier_too() {
     }
 }
 
-type Lru = ListLru<(u64, Charge)>;
-
-struct Shrinker(Arc<Lru>);
-
-impl Shrink for Shrinker {
-    fn count(&self, scope: &Scope<'_>) -> usize {
-        self.0.count_one(scope.tenant, scope.node)
-    }
-
-    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(
-            self.0
-                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
-        )
-    }
-
-    fn batch(&self) -> usize {
-        4
-    }
-}
-
 struct Subject {
     _registration: Registration,
-    lru: Arc<Lru>,
-    tenants: Vec<Tenant>,
+    cache: Arc<Cache>,
+    tenants: [Tenant; 4],
     hierarchy: Hierarchy,
 }
 
 impl Subject {
     fn new() -> Self {
         let hierarchy = Hierarchy::new();
-        let lru = Arc::new(Lru::for_tenants(&hierarchy));
-        let registration = hierarchy
-            .register(Arc::new(Shrinker(Arc::clone(&lru))))
-            .unwrap();
-        registration.covers(&*lru);
-        let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
+        let (cache, _registration) = Cache::new(&hierarchy, 4);
+        let tenants = children(hierarchy.root());
         tenants.iter().for_each(|tenant| {
             tenant.set_high(300_000);
             tenant.set_max(500_000);
         });
         Self {
-            _registration: registration,
-            lru,
+            _registration,
+            cache,
             tenants,
             hierarchy,
         }
     }
 
-    fn insert(&self, tenant: &Tenant, number: u64) {
-        if let Ok(charge) = tenant.charge(1_000) {
-            assert!(self.lru.add(tenant, Arc::new(Entry::new((number, charge)))));
-        }
-    }
-
     /// Changes all that locks guard.
     fn change(&self, number: u64) {
-        self.insert(&self.tenants[number as usize % 4], number);
+        let _ = self.cache.insert(&self.tenants[number as usize % 4], 1_000);
         if number.is_multiple_of(64) {
-            self.lru.walk(40, |item| {
-                if item.0 % 2 == 0 {
-                    Isolate::Rotate
-                } else {
-                    Isolate::Removed
-                }
-            });
+            let mut verdicts = [Isolate::Rotate, Isolate::Removed].into_iter().cycle();
+            self.cache.lru.walk(40, |_| verdicts.next().unwrap());
             let short = self.hierarchy.root().create().unwrap();
-            self.insert(&short, number);
+            let _ = self.cache.insert(&short, 1_000);
             let _ = short.delete();
             self.tenants[0].set_max(400_000 + number % 100_000);
         }
@@ -118,11 +82,12 @@ fn child_of_busy_threads_counts_and_drops() {
     let change_and_count = || {
         (0..500).for_each(|number| shared.change(number));
         shared.hierarchy.reclaim_to(0);
-        shared.lru.walk(usize::MAX, |_| Isolate::Removed);
-        assert_eq!(shared.lru.count(), 0);
-        shared.insert(&shared.tenants[1], 1);
+        let lru = &shared.cache.lru;
+        lru.walk(usize::MAX, |_| Isolate::Removed);
+        assert_eq!(lru.count(), 0);
+        shared.cache.insert(&shared.tenants[1], 1_000).unwrap();
         shared.tenants[1].set_high(0);
-        eventually(|| shared.lru.count() == 0);
+        eventually(|| lru.count() == 0);
     };
     thread::scope(|scope| {
         let _over = common::Over(&over);
@@ -144,8 +109,9 @@ fn child_of_busy_threads_counts_and_drops() {
         }
         for _ in 0..forks {
             let child = fork(|| {
-                let sum = Node::all().map(|node| shared.lru.count_node(node)).sum();
-                assert_eq!(shared.lru.count(), sum);
+                let lru = &shared.cache.lru;
+                let sum = Node::all().map(|node| lru.count_node(node)).sum();
+                assert_eq!(lru.count(), sum);
                 // An item is charged before it is on a list, and until it is off.
                 assert!(sum as u64 * 1_000 <= shared.hierarchy.root().usage());
                 fork_muted(change_and_count).well_or_aborted();
@@ -170,6 +136,7 @@ fn shrinker_that_forks() {
     if !is_apart("shrinker_that_forks") {
         return;
     }
+    #[derive(Default)]
     struct Forking {
         others: AtomicUsize,
         forked: Mutex<Option<Option<Forked>>>,
@@ -200,21 +167,15 @@ fn shrinker_that_forks() {
     }
     for leaves in [true, false] {
         let hierarchy = Hierarchy::new();
-        let (others, forked, registration) =
-            (AtomicUsize::new(0), Mutex::new(None), Mutex::new(None));
         let forking = Arc::new(Forking {
-            others,
-            forked,
-            registration,
             leaves,
+            ..Forking::default()
         });
-        *forking.registration.lock().unwrap() =
-            Some(hierarchy.register(Arc::clone(&forking)).unwrap());
+        let registration = hierarchy.register(Arc::clone(&forking)).unwrap();
+        *forking.registration.lock().unwrap() = Some(registration);
         let within = hierarchy.clone();
-        let other = thread::Builder::new()
-            .name("other".into())
-            .spawn(move || within.reclaim())
-            .unwrap();
+        let other = thread::Builder::new().name("other".into());
+        let other = other.spawn(move || within.reclaim()).unwrap();
         hierarchy.reclaim();
         let child = forking
             .forked
@@ -231,11 +192,11 @@ fn shrinker_that_forks() {
         } else {
             end_after(|| {
                 leave();
+                let (others, forked) = (AtomicUsize::new(1), Mutex::new(Some(None)));
                 let fresh = Forking {
-                    others: AtomicUsize::new(1),
-                    forked: Mutex::new(Some(None)),
-                    registration: Mutex::new(None),
-                    leaves,
+                    others,
+                    forked,
+                    ..Forking::default()
                 };
                 let registration = hierarchy.register(Arc::new(fresh)).unwrap();
                 hierarchy.reclaim();

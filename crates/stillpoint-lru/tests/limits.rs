@@ -1,9 +1,8 @@
 //! Limits while many threads charge at once: no charge is refused because of a refused charge.
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
+mod setup;
 
-use common::eventually;
+use setup::{children, common::eventually};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -40,7 +39,7 @@ fn refused_large_charge_blocks_no_small_one() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     root.set_max(GIB as u64);
-    let (greedy, modest) = (root.create().unwrap(), root.create().unwrap());
+    let [greedy, modest] = children(root);
     let refused = beside_greed(&greedy, TIB, || {
         (0..CHARGES)
             .filter(|number| modest.charge(1 + *number as usize % (20 * KIB)).is_err())
@@ -55,29 +54,6 @@ fn refused_large_charge_blocks_no_small_one() {
     assert_eq!((root.usage(), greedy.statistics().peak), (0, 0));
 }
 
-#[test]
-fn charge_refused_by_the_root_blocks_no_other() {
-    let hierarchy = Hierarchy::new();
-    let root = hierarchy.root();
-    root.set_max(GIB as u64);
-    let held = root.charge(512 * MIB).unwrap();
-    let team = root.create().unwrap();
-    team.set_max(GIB as u64);
-    let (greedy, modest) = (team.create().unwrap(), team.create().unwrap());
-    // 600 MiB would pass the root's limit. They fit the team's, but not beside 500 MiB.
-    let refused = beside_greed(&greedy, 600 * MIB, || {
-        (0..CHARGES / 100)
-            .filter(|_| modest.charge(500 * MIB).is_err())
-            .count()
-    });
-    assert_eq!(refused, 0);
-    assert_eq!(
-        (team.statistics().peak, root.statistics().peak),
-        (500 * MIB as u64, 1012 * MIB as u64)
-    );
-    drop(held);
-}
-
 /// The limit is the sum of what the threads may hold: no charge is refused, whatever is in stock.
 #[test]
 fn stock_refuses_no_charge() {
@@ -85,7 +61,7 @@ fn stock_refuses_no_charge() {
     let hierarchy = Hierarchy::new();
     let root = hierarchy.root();
     root.set_max((THREADS * 20 * KIB) as u64);
-    let tenants: Vec<Tenant> = (0..THREADS).map(|_| root.create().unwrap()).collect();
+    let tenants = children::<THREADS>(root);
     thread::scope(|scope| {
         for (thread, tenant) in tenants.iter().enumerate() {
             scope.spawn(move || {
@@ -115,10 +91,8 @@ fn refusal_reports_usage_and_peak_stays_below_max() {
     let limit = (64 * KIB) as u64;
     root.set_max(limit);
     let team = root.create().unwrap();
-    let leaves: Vec<Tenant> = (0..2)
-        .map(|_| team.create().unwrap())
-        .chain([root.create().unwrap()])
-        .collect();
+    let [first, second] = children(&team);
+    let leaves = [first, second, root.create().unwrap()];
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         let chargers: Vec<_> = leaves

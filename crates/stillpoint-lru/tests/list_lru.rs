@@ -1,9 +1,11 @@
 //! LRU lists under threads, and with callbacks and destructors that panic, add and delete.
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
+mod setup;
 
-use common::{Over, Tally, Tracked, eventually, panic_message};
+use setup::{
+    children,
+    common::{Over, Tally, Tracked, eventually, panic_message, told},
+};
 use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -69,7 +71,7 @@ fn walk_node_visits_all_tenants() {
     let hierarchy = Hierarchy::new();
     let lru = ListLru::for_tenants(&hierarchy);
     let tally = Tally::new();
-    let tenants: Vec<_> = (0..3).map(|_| hierarchy.root().create().unwrap()).collect();
+    let tenants = children::<3>(hierarchy.root());
     for tenant in &tenants {
         drop(fill(&lru, tenant, &tally, 10));
     }
@@ -92,28 +94,23 @@ fn walk_node_visits_all_tenants() {
 }
 
 #[test]
-fn tenant_of_another_hierarchy_panics() {
-    let (lru, stranger) = (
-        ListLru::<u32>::for_tenants(&Hierarchy::new()),
-        Hierarchy::new(),
-    );
-    assert!(
-        panic_message(|| lru.count_one(stranger.root(), Node::current()))
-            .contains("another hierarchy")
-    );
-    assert!(
-        panic_message(|| lru.add(stranger.root(), Arc::new(Entry::new(1))))
-            .contains("another hierarchy")
-    );
+fn misuse_is_told_of_with_the_line_of_the_caller() {
+    let (mine, other) = (Hierarchy::new(), Hierarchy::new());
+    let lru = ListLru::<u32>::for_tenants(&mine);
+    let (root, node) = (other.root(), Node::current());
+    for message in [
+        told(|| lru.add(root, Arc::new(Entry::new(1)))),
+        told(|| lru.count_one(root, node)),
+        told(|| lru.walk_one(root, node, 1, |_| Isolate::Skip)),
+    ] {
+        assert!(message.contains("another hierarchy"), "{message}");
+    }
     let domain = stillpoint::Domain::new();
-    let guard = domain.read_lock();
-    assert!(
-        panic_message(|| lru.count_one_in(None, Node::current(), &guard)).contains("global domain")
-    );
-    assert_eq!(
-        lru.count_one_in(None, Node::current(), &stillpoint::read_lock()),
-        0
-    );
+    let wrong = domain.read_lock();
+    let message = told(|| lru.count_one_in(None, node, &wrong));
+    assert!(message.contains("global domain"), "{message}");
+    let right = stillpoint::read_lock();
+    assert_eq!(lru.count_one_in(None, node, &right), 0);
 }
 
 #[test]
@@ -209,10 +206,7 @@ fn concurrent_add_and_del_of_one_item() {
     let rounds = if cfg!(miri) { 5 } else { 2000 };
     let (tally, hierarchy) = (Tally::new(), Hierarchy::new());
     let (one, other) = (ListLru::for_tenants(&hierarchy), ListLru::new());
-    let tenants = [
-        hierarchy.root().create().unwrap(),
-        hierarchy.root().create().unwrap(),
-    ];
+    let tenants = children::<2>(hierarchy.root());
     let item = Arc::new(Entry::new(tally.value(1)));
     let (added, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -370,9 +364,7 @@ fn hierarchy_leaks_nothing() {
     let tally = Tally::new();
     let hierarchy = Hierarchy::new();
     let lru = Arc::new(ListLru::for_tenants(&hierarchy));
-    let tenants: Vec<_> = (0..100)
-        .map(|_| hierarchy.root().create().unwrap())
-        .collect();
+    let tenants = children::<100>(hierarchy.root());
     tenants
         .iter()
         .for_each(|tenant| drop(fill(&lru, tenant, &tally, 3)));

@@ -1,10 +1,12 @@
 //! Memory pressure, in all forms of the protocol, with real files of each kind.
 #![cfg(all(target_os = "linux", not(miri)))]
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
+mod setup;
 
-use common::{eventually, expected_panic, returns};
+use setup::{
+    Cache,
+    common::{self, eventually, expected_panic, returns},
+};
 use std::{
     ffi::{CString, OsStr},
     fs::{self, OpenOptions},
@@ -26,28 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 use stillpoint_lru::{
-    Charge, Entry, Hierarchy, Isolate, ListLru, Pressure, PressureError, PressureWatch,
-    Registration, Scope, Shrink,
+    Hierarchy, Pressure, PressureError, PressureWatch, Registration, Scope, Shrink,
 };
-
-struct Cache(ListLru<Charge>);
-
-impl Shrink for Cache {
-    fn count(&self, scope: &Scope<'_>) -> usize {
-        self.0.count_one(scope.tenant, scope.node)
-    }
-
-    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(
-            self.0
-                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
-        )
-    }
-
-    fn batch(&self) -> usize {
-        8
-    }
-}
 
 /// A cache with a thousand objects of a kilobyte, a folder for files, and the watch.
 struct World {
@@ -60,10 +42,8 @@ struct World {
 impl World {
     fn new(name: &str) -> Self {
         let hierarchy = Hierarchy::new();
-        let cache = Arc::new(Cache(ListLru::for_tenants(&hierarchy)));
+        let (cache, registration) = Cache::new(&hierarchy, 8);
         // Stays registered.
-        let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
-        registration.covers(&cache.0);
         std::mem::forget(registration);
         let folder =
             std::env::temp_dir().join(format!("stillpoint-pressure-{}-{name}", std::process::id()));
@@ -80,8 +60,7 @@ impl World {
 
     fn fill(&self) {
         while self.hierarchy.root().usage() < 1_000_000 {
-            let charge = self.hierarchy.root().charge(1_000).unwrap();
-            assert!(self.cache.0.add(None, Arc::new(Entry::new(charge))));
+            self.cache.insert(self.hierarchy.root(), 1_000).unwrap();
         }
     }
 
@@ -115,27 +94,30 @@ impl Drop for World {
     }
 }
 
-fn make_fifo(path: &Path) {
-    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+fn with_fifo(name: &str) -> (World, PathBuf) {
+    let world = World::new(name);
+    let path = world.path("fifo");
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: a text that ends in 0.
-    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    (world, path)
+}
+
+fn with_socket(name: &str) -> (World, PathBuf, UnixListener) {
+    let world = World::new(name);
+    let path = world.path("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    (world, path, listener)
 }
 
 #[test]
 fn fifo() {
-    let world = World::new("fifo");
-    let path = world.path("fifo");
-    make_fifo(&path);
+    let (world, path) = with_fifo("fifo");
     let pressure = world.start(PressureWatch::new(&path)).unwrap();
     assert!(pressure.is_watching());
     for round in 1..4 {
         // A writer that comes and goes.
-        OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .write_all(&[b'x'; 10_000])
-            .unwrap();
+        fs::write(&path, [b'x'; 10_000]).unwrap();
         world.wait_for_pass(&pressure, round);
         world.fill();
     }
@@ -147,7 +129,7 @@ fn fifo() {
     );
     assert!(shown.ends_with("panics: 0 }"), "no internals: {shown}");
     returns(move || drop(pressure));
-    let before = world.cache.0.count();
+    let before = world.cache.lru.count();
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -155,14 +137,12 @@ fn fifo() {
         .unwrap()
         .write_all(b"x")
         .unwrap();
-    assert_eq!(world.cache.0.count(), before, "nothing watches any more");
+    assert_eq!(world.cache.lru.count(), before, "nothing watches any more");
 }
 
 #[test]
 fn socket_that_closes_and_reopens() {
-    let world = World::new("socket");
-    let path = world.path("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (world, path, listener) = with_socket("socket");
     let write = "c29tZSAyMDAwMDAgMjAwMDAwMAA=";
     let watch = PressureWatch::from_variables(Some(path.as_os_str()), Some(OsStr::new(write)))
         .unwrap()
@@ -217,17 +197,10 @@ fn psi_file() {
 #[test]
 fn unwatchable_files() {
     let world = World::new("off");
-    assert!(PressureWatch::from_variables(None, None).unwrap().is_none());
-    assert!(
-        PressureWatch::from_variables(Some(OsStr::new("")), None)
-            .unwrap()
-            .is_none()
-    );
-    assert!(
-        PressureWatch::from_variables(Some(OsStr::new("/dev/null")), None)
-            .unwrap()
-            .is_none()
-    );
+    for file in [None, Some(""), Some("/dev/null")] {
+        let watch = PressureWatch::from_variables(file.map(OsStr::new), None);
+        assert!(watch.unwrap().is_none(), "{file:?}");
+    }
     let pressure = world.start(PressureWatch::new("/dev/null")).unwrap();
     assert!(!pressure.is_watching());
     drop(pressure);
@@ -240,10 +213,8 @@ fn unwatchable_files() {
     refused(PressureWatch::new("/dev/zero"), "neither a pressure file");
     refused(PressureWatch::new(&world.folder), "neither a pressure file");
     fs::write(world.path("plain"), "").unwrap();
-    refused(
-        PressureWatch::new(world.path("plain")),
-        "neither a pressure file",
-    );
+    let plain = PressureWatch::new(world.path("plain"));
+    refused(plain, "neither a pressure file");
     drop(UnixListener::bind(world.path("deaf")).unwrap());
     refused(PressureWatch::new(world.path("deaf")), "cannot watch");
     let error = PressureWatch::from_variables(Some(OsStr::new("/tmp/x")), Some(OsStr::new("?")))
@@ -253,9 +224,7 @@ fn unwatchable_files() {
 
 #[test]
 fn dropped_watch_and_panicking_callback() {
-    let world = World::new("rude");
-    let path = world.path("fifo");
-    make_fifo(&path);
+    let (world, path) = with_fifo("rude");
     let kept: Arc<Mutex<Option<Pressure>>> = Arc::default();
     let (own, calls) = (Arc::clone(&kept), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&calls);
@@ -291,29 +260,8 @@ fn dropped_watch_and_panicking_callback() {
 }
 
 #[test]
-fn reclaim_by_hand_and_by_watch() {
-    let world = World::new("hand");
-    let reclaimed = world.hierarchy.reclaim();
-    assert!(
-        reclaimed.objects > 0 && reclaimed.bytes >= 250_000,
-        "{reclaimed:?}"
-    );
-    assert!(
-        world.hierarchy.root().usage() >= 700_000,
-        "a quarter, not everything"
-    );
-    world.hierarchy.reclaim_to(0);
-    assert_eq!(
-        (world.hierarchy.root().usage(), world.cache.0.count()),
-        (0, 0)
-    );
-}
-
-#[test]
 fn peer_that_writes_and_closes() {
-    let world = World::new("goes");
-    let path = world.folder.join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (world, path, listener) = with_socket("goes");
     let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
     for number in 1..=3 {
         let (mut peer, _) = listener.accept().unwrap();
@@ -325,9 +273,7 @@ fn peer_that_writes_and_closes() {
 
 #[test]
 fn watch_ends_while_a_child_of_fork_lives() {
-    let world = World::new("forks");
-    let path = world.folder.join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (world, path, listener) = with_socket("forks");
     let watch = PressureWatch::new(&path).start(&world.hierarchy).unwrap();
     let _peer = listener.accept().unwrap();
     // SAFETY: the child does nothing but sleep until it is killed.
@@ -370,9 +316,7 @@ const PAYLOAD: &[u8] = b"some 200000 2000000\0";
 /// Only the watch reads the FIFO, and would read its own payload.
 #[test]
 fn fifo_without_reader_gets_no_payload() {
-    let world = World::new("echo");
-    let path = world.path("fifo");
-    make_fifo(&path);
+    let (world, path) = with_fifo("echo");
     let pressure = world
         .start(PressureWatch::new(&path).payload(PAYLOAD))
         .unwrap();
@@ -388,9 +332,7 @@ fn fifo_without_reader_gets_no_payload() {
 
 #[test]
 fn fifo_payload_is_left_to_the_reader() {
-    let world = World::new("other");
-    let path = world.path("fifo");
-    make_fifo(&path);
+    let (world, path) = with_fifo("other");
     let mut other = OpenOptions::new()
         .read(true)
         .write(true)
@@ -434,9 +376,7 @@ fn fill_backlog(path: &Path) -> Vec<Pressure> {
 
 #[test]
 fn full_backlog_does_not_block() {
-    let world = World::new("backlog");
-    let path = world.path("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (world, path, listener) = with_socket("backlog");
     // SAFETY: our own socket.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
     let watches = [(); 2].map(|()| world.start(PressureWatch::new(&path)).unwrap());
@@ -470,9 +410,7 @@ fn full_backlog_does_not_block() {
 
 #[test]
 fn passes_are_rate_limited() {
-    let world = World::new("flood");
-    let path = world.path("socket");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (world, path, listener) = with_socket("flood");
     let began = Instant::now();
     let pressure = world.start(PressureWatch::new(&path)).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
@@ -522,9 +460,7 @@ impl Drop for Leaving {
 
 #[test]
 fn watch_survives_panicking_shrinkers() {
-    let world = World::new("shrinkers");
-    let path = world.path("fifo");
-    make_fifo(&path);
+    let (world, path) = with_fifo("shrinkers");
     let pressure = world.start(PressureWatch::new(&path)).unwrap();
     for round in 1..4 {
         let leaving = Arc::new(Leaving(Mutex::new(None)));
@@ -532,12 +468,7 @@ fn watch_survives_panicking_shrinkers() {
         *leaving.0.lock().unwrap() = Some(registration);
         let weak = Arc::downgrade(&leaving);
         drop(leaving);
-        OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .write_all(b"x")
-            .unwrap();
+        fs::write(&path, b"x").unwrap();
         world.wait_for_pass(&pressure, round);
         eventually(|| weak.strong_count() == 0);
         world.fill();

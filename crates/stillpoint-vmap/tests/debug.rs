@@ -27,83 +27,72 @@ fn debug_of_areas() {
 #[test]
 fn error_messages() {
     let system = |call, errno| Error::System { call, errno };
-    let errors: [(Error, &[&str]); 18] = [
-        (Error::ZeroSize, &["0 bytes", "ask for 1"]),
-        (Error::BadAlign { align: 24 }, &["24", "power of two"]),
+    let space = |waiting| Error::AddressSpace {
+        size: 5,
+        capacity: 7,
+        waiting,
+    };
+    let errors = [
+        (Error::ZeroSize, "0 bytes|ask for 1"),
+        (Error::BadAlign { align: 24 }, "24|power of two"),
         (
             Error::TooLarge { size: 9, most: 8 },
-            &["9 bytes", "8 are the most", "split it up"],
+            "9 bytes|8 are the most|split it up",
         ),
         (
-            Error::AddressSpace {
-                size: 5,
-                capacity: 7,
-                waiting: 0,
-            },
-            &["5 bytes", "the arena's 7", "free some areas"],
+            space(0),
+            "5 bytes|the arena's 7|free some areas|larger capacity",
         ),
         (
-            Error::AddressSpace {
-                size: 5,
-                capacity: 7,
-                waiting: 3,
-            },
-            &[
-                "3 that have been freed wait",
-                "drop the calling thread's guards",
-            ],
+            space(3),
+            "3 that have been freed wait for readers|drop the calling thread's guards",
         ),
-        (Error::PageSize { size: 65_536 }, &["65536", "4096"]),
-        (Error::Forked, &["allocate in the parent"]),
+        (Error::PageSize { size: 65_536 }, "65536|4096"),
+        (Error::Forked, "allocate in the parent"),
         (
             Error::Overflow {
                 addr: 0xFFF0,
                 len: 77,
             },
-            &["77 bytes", "0xfff0", "check the length"],
+            "77 bytes|0xfff0|check the length",
         ),
-        (
-            Error::NotLive { addr: 0x1234 },
-            &["0x1234", "Arena::describe"],
-        ),
+        (Error::NotLive { addr: 0x1234 }, "0x1234|Arena::describe"),
         (
             Error::CrossesEnd {
                 addr: 0x100,
                 len: 0x20,
                 end: 0x110,
             },
-            &["0x100", "0x110", "shorten the range by 16"],
+            "0x100|0x110|shorten the range by 16",
         ),
         (
             Error::NotAStart {
                 addr: 0x1008,
                 start: 0x1000,
             },
-            &["0x1008", "free its first address, 0x1000"],
+            "0x1008|free its first address, 0x1000",
         ),
-        (Error::InSection, &["drop the guard first"]),
+        (Error::InSection, "drop the guard first"),
         (
             system("mmap", libc::ENOMEM),
-            &["mmap", "ulimit -v", "vm.max_map_count", "smaller capacity"],
+            "mmap|ulimit -v|vm.max_map_count|smaller capacity",
         ),
         (
             system("mprotect", libc::ENOMEM),
-            &["mprotect", "vm.overcommit_memory"],
+            "mprotect|vm.overcommit_memory",
         ),
-        (system("madvise", libc::ENOMEM), &["madvise", "try again"]),
+        (system("madvise", libc::ENOMEM), "madvise|try again"),
         (
             system("memfd_create", libc::EMFILE),
-            &["memfd_create", "ulimit -n"],
+            "memfd_create|ulimit -n",
         ),
-        (system("madvise", libc::EPERM), &["seccomp"]),
-        (
-            system("ftruncate", libc::EIO),
-            &["ftruncate", "manual page"],
-        ),
+        (system("madvise", libc::EPERM), "seccomp"),
+        (system("ftruncate", libc::EIO), "ftruncate|manual page"),
     ];
     for (error, says) in errors {
         let text = error.to_string();
-        says.iter()
-            .for_each(|part| assert!(text.contains(part), "no '{part}' in: {text}"));
+        for part in says.split('|') {
+            assert!(text.contains(part), "no '{part}' in: {text}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     env,
     io::Read,
     iter,
-    panic::{self, AssertUnwindSafe},
+    panic::{self, AssertUnwindSafe, Location},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     ptr::NonNull,
@@ -111,6 +111,23 @@ pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {
         Ok(_) => panic!("this call must panic"),
         Err(payload) => text(&*payload),
     }
+}
+
+/// Like [`panic_message`]; also fails the test unless the panic names the line that calls this function.
+#[track_caller]
+pub fn told<R>(misuse: impl FnOnce() -> R) -> String {
+    thread_local!(static SEEN: Cell<Option<u32>> = const { Cell::new(None) });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            SEEN.set(info.location().map(Location::line));
+            usual(info);
+        }));
+    });
+    let message = panic_message(misuse);
+    assert_eq!(SEEN.take(), Some(Location::caller().line()), "{message}");
+    message
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {

@@ -1,75 +1,26 @@
-//! Tenants, their limits, and the shrinkers that keep usage below them.
+//! Tenants and their limits: what charges do, and how much each tenant gives when memory is reclaimed.
 
-#[path = "../../../stillpoint/tests/common/mod.rs"]
-mod common;
-mod shrinkers;
+mod setup;
 
-use common::{eventually, returns};
+use setup::{
+    Cache, children,
+    common::{self, eventually, returns},
+    world,
+};
 use std::{
-    panic::{self, AssertUnwindSafe},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
 };
 use stillpoint_lru::{
-    Charge, ChargeError, CreateError, DeleteError, Entry, Hierarchy, Isolate, ListLru, Node,
-    Registration, Scope, Shrink, Tenant,
+    Charge, ChargeError, CreateError, DeleteError, Entry, Hierarchy, Isolate, ListLru, Scope,
+    Shrink, Tenant,
 };
-
-/// A cache of charged objects, which are all on its lists.
-struct Cache {
-    lru: ListLru<Charge>,
-    batch: usize,
-}
-
-impl Shrink for Cache {
-    fn count(&self, scope: &Scope<'_>) -> usize {
-        self.lru.count_one(scope.tenant, scope.node)
-    }
-
-    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        Some(
-            self.lru
-                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
-        )
-    }
-
-    fn batch(&self) -> usize {
-        self.batch
-    }
-}
-
-impl Cache {
-    fn new(hierarchy: &Hierarchy, batch: usize) -> (Arc<Self>, Registration) {
-        let cache = Arc::new(Self {
-            lru: ListLru::for_tenants(hierarchy),
-            batch,
-        });
-        let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
-        registration.covers(&cache.lru);
-        (cache, registration)
-    }
-
-    fn insert(&self, tenant: &Tenant, bytes: usize) -> Result<(), ChargeError> {
-        let charge = tenant.charge(bytes)?;
-        assert!(self.lru.add(tenant, Arc::new(Entry::new(charge))));
-        Ok(())
-    }
-
-    fn objects(&self, tenant: &Tenant) -> usize {
-        Node::all()
-            .map(|node| self.lru.count_one(tenant, node))
-            .sum()
-    }
-}
 
 #[test]
 fn charge_and_uncharge() {
     let hierarchy = Hierarchy::new();
     let parent = hierarchy.root().create().unwrap();
-    let (left, right) = (parent.create().unwrap(), parent.create().unwrap());
+    let [left, right] = children(&parent);
     let mut charges = Vec::new();
     for size in [1, 100, 5_000, 16 << 10, 100_000] {
         charges.push(left.charge(size).unwrap());
@@ -144,9 +95,7 @@ fn delete_errors() {
 #[test]
 fn charge_past_max_reclaims_or_fails() {
     const OBJECTS: u64 = if cfg!(miri) { 200 } else { 1_000 };
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 16);
-    let tenant = hierarchy.root().create().unwrap();
+    let (_, cache, _registration, [tenant]) = world(16);
     assert_eq!(tenant.set_max(100_000), 0);
     for _ in 0..OBJECTS {
         cache.insert(&tenant, 1_000).unwrap();
@@ -179,10 +128,8 @@ fn charge_past_max_reclaims_or_fails() {
 
 #[test]
 fn ancestors_limits_apply() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 1);
-    let parent = hierarchy.root().create().unwrap();
-    let (one, other) = (parent.create().unwrap(), parent.create().unwrap());
+    let (_, cache, _registration, [parent]) = world(1);
+    let [one, other] = children(&parent);
     parent.set_max(64_000);
     (0..32).for_each(|_| cache.insert(&one, 1_000).unwrap());
     (0..96).for_each(|_| cache.insert(&other, 1_000).unwrap());
@@ -198,13 +145,7 @@ fn ancestors_limits_apply() {
 /// A floods, B stays below its min: B loses nothing, no matter whose limit is met.
 #[test]
 fn min_protects_from_a_flood() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 32);
-    let (a, b, c) = (
-        hierarchy.root().create().unwrap(),
-        hierarchy.root().create().unwrap(),
-        hierarchy.root().create().unwrap(),
-    );
+    let (hierarchy, cache, _registration, [a, b, c]) = world(32);
     hierarchy.root().set_max(400_000);
     a.set_max(200_000);
     b.set_min(100_000);
@@ -227,10 +168,8 @@ fn min_protects_from_a_flood() {
 
 #[test]
 fn protection_is_shared_among_children() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 1);
-    let parent = hierarchy.root().create().unwrap();
-    let (one, other) = (parent.create().unwrap(), parent.create().unwrap());
+    let (hierarchy, cache, _registration, [parent]) = world(1);
+    let [one, other] = children(&parent);
     parent.set_min(60_000);
     one.set_min(80_000);
     other.set_min(40_000);
@@ -243,9 +182,7 @@ fn protection_is_shared_among_children() {
 
 #[test]
 fn background_reclaims_past_high() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 8);
-    let tenant = hierarchy.root().create().unwrap();
+    let (_, cache, _registration, [tenant]) = world(8);
     tenant.set_high(100_000);
     for _ in 0..5 {
         (0..300).for_each(|_| cache.insert(&tenant, 1_000).unwrap());
@@ -263,9 +200,7 @@ fn background_reclaims_past_high() {
 fn background_reclaims_ahead_of_charges_past_high() {
     const BYTES: usize = 20_000;
     const HIGH: usize = 256 * 8;
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 1);
-    let tenant = hierarchy.root().create().unwrap();
+    let (_, cache, _registration, [tenant]) = world(1);
     tenant.set_high((HIGH * BYTES) as u64);
     (0..HIGH).for_each(|_| cache.insert(&tenant, BYTES).unwrap());
     for _ in 0..200 {
@@ -283,9 +218,7 @@ fn charging_thread_reclaims_past_high_without_background() {
     if !common::is_child() {
         return common::child("charging_thread_reclaims_past_high_without_background").well();
     }
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 8);
-    let tenant = hierarchy.root().create().unwrap();
+    let (_, cache, _registration, [tenant]) = world(8);
     (0..200).for_each(|_| cache.insert(&tenant, 1_000).unwrap());
     assert_eq!(tenant.usage(), 200_000, "there is no limit yet");
     common::without_new_threads(|| {
@@ -301,12 +234,7 @@ fn charging_thread_reclaims_past_high_without_background() {
 
 #[test]
 fn reclaim_by_hand() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 8);
-    let (tenant, other) = (
-        hierarchy.root().create().unwrap(),
-        hierarchy.root().create().unwrap(),
-    );
+    let (hierarchy, cache, _registration, [tenant, other]) = world(8);
     for _ in 0..100 {
         cache.insert(&tenant, 1_000).unwrap();
         cache.insert(&other, 1_000).unwrap();
@@ -327,13 +255,16 @@ fn reclaim_by_hand() {
         "another's is none of its business"
     );
     assert_eq!(tenant.reclaim(1), 0, "nothing is left");
+    let bytes = hierarchy.reclaim().bytes;
+    assert!(
+        (25_000..75_000).contains(&bytes),
+        "a quarter, not everything: {bytes}"
+    );
 }
 
 #[test]
 fn no_reclaim_inside_a_section() {
-    let hierarchy = Hierarchy::new();
-    let (cache, _registration) = Cache::new(&hierarchy, 8);
-    let tenant = hierarchy.root().create().unwrap();
+    let (_, cache, _registration, [tenant]) = world(8);
     tenant.set_max(10_000);
     (0..10).for_each(|_| cache.insert(&tenant, 1_000).unwrap());
     let guard = stillpoint::read_lock();
@@ -383,4 +314,155 @@ fn charge_waits_for_a_grace_period() {
         }
     }
     assert!(met > 100, "{met}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn huge_charges_are_refused() {
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    // A count that wrapped would free the tenant under its charges.
+    assert!(matches!(
+        tenant.charge(1 << 52),
+        Err(ChargeError::TooLarge | ChargeError::OverLimit { .. })
+    ));
+    let charges: Vec<_> = (0..40_000)
+        .map_while(|_| tenant.charge(1 << 48).ok())
+        .collect();
+    assert!(charges.len() < 20_000, "{} of 2^48 bytes", charges.len());
+    drop(tenant);
+    stillpoint::synchronize();
+    drop(charges);
+}
+
+const BYTES: u64 = 100_000;
+const OBJECTS: usize = if cfg!(miri) { 100 } else { 1_000 };
+
+/// Adds objects that are too large for the stock: the charged bytes are those of the objects.
+fn fill(cache: &Cache, tenant: &Tenant, objects: usize, used: bool) {
+    (0..objects).for_each(|_| cache.add(tenant, BYTES as usize, used).unwrap());
+}
+
+/// Two tenants use a hundred megabytes each, 90 of one are protected, and 20 are reclaimed. By the
+/// overages, 100 and 10, that is 18.2 and 1.8 (in equal parts it would be 10 each). The last round may
+/// end before both have been asked.
+#[test]
+fn siblings_are_reclaimed_by_overage() {
+    let limits: [fn(&Tenant, u64); 2] = [Tenant::set_min, Tenant::set_low];
+    for limit in limits {
+        let (hierarchy, cache, _registration, [kept, open]) = world(1);
+        limit(&kept, OBJECTS as u64 * BYTES * 9 / 10);
+        for _ in 0..OBJECTS {
+            fill(&cache, &kept, 1, false);
+            fill(&cache, &open, 1, false);
+        }
+        let fallen = hierarchy.root().reclaim(OBJECTS as u64 * BYTES / 5);
+        assert_eq!(fallen, OBJECTS as u64 * BYTES / 5);
+        let [of_kept, of_open] = [&kept, &open].map(|tenant| OBJECTS - cache.objects(tenant));
+        assert_eq!(of_kept + of_open, OBJECTS / 5);
+        assert!(
+            (1..=OBJECTS * 3 / 100).contains(&of_kept),
+            "{of_kept} and {of_open} of {OBJECTS} each"
+        );
+    }
+}
+
+/// Objects go one by one, and none after the caller has had enough.
+#[test]
+fn reclaiming_ends_when_the_caller_has_had_enough() {
+    let (_, cache, _registration, [tenant]) = world(1);
+    fill(&cache, &tenant, OBJECTS, false);
+    let gone = || OBJECTS - cache.objects(&tenant);
+    let reclaimed = tenant.reclaim_while(u64::MAX, || gone() < 5);
+    assert_eq!((reclaimed.objects, reclaimed.bytes), (5, 5 * BYTES));
+    let reclaimed = tenant.reclaim_while(BYTES, || true);
+    assert_eq!((reclaimed.objects, gone()), (1, 6));
+    assert_eq!(tenant.reclaim_while(BYTES, || false).objects, 0);
+}
+
+/// Nearly all is protected, and every object is in use at the first look: all of the overage goes in
+/// one pass.
+#[test]
+fn used_overage_is_reclaimed_at_priority_0() {
+    let (hierarchy, cache, _registration, [tenant]) = world(1);
+    tenant.set_min(OBJECTS as u64 * BYTES * 9 / 10);
+    fill(&cache, &tenant, OBJECTS, true);
+    hierarchy.root().reclaim(u64::MAX);
+    assert_eq!(
+        cache.objects(&tenant),
+        OBJECTS * 9 / 10,
+        "all above min, and nothing below"
+    );
+}
+
+/// A tenant gets down to its low at the last priority, and a later pass reclaims the rest.
+#[test]
+fn low_is_overridden_at_last() {
+    let (hierarchy, cache, _registration, [one, other]) = world(1);
+    one.set_low(OBJECTS as u64 * BYTES * 9 / 10);
+    fill(&cache, &one, OBJECTS, true);
+    fill(&cache, &other, OBJECTS, false);
+    // All of the other's goes before anything below the low.
+    hierarchy.root().reclaim(OBJECTS as u64 * BYTES * 11 / 10);
+    let left = || {
+        (
+            cache.objects(&one),
+            cache.objects(&other),
+            one.statistics().low_events,
+        )
+    };
+    assert_eq!(left(), (OBJECTS * 9 / 10, 0, 0));
+    hierarchy.root().reclaim(OBJECTS as u64 * BYTES / 2);
+    assert_eq!(left(), (OBJECTS * 4 / 10, 0, 1));
+    fill(&cache, &other, OBJECTS, true);
+    fill(&cache, &one, OBJECTS * 6 / 10, true);
+    hierarchy.root().reclaim(u64::MAX);
+    assert_eq!((cache.objects(&one), cache.objects(&other)), (0, 0));
+}
+
+/// Levels of a tree that is deeper than a stack.
+const LEVELS: usize = if cfg!(miri) { 300 } else { 20_000 };
+
+/// Stack size in bytes: less than a frame of 16 bytes for each level.
+const STACK: usize = 256 << 10;
+
+/// Returns the only handle of the lowest of a chain of tenants, each below the one before.
+fn deepest(hierarchy: &Hierarchy) -> Tenant {
+    let mut tenant = hierarchy.root().create().unwrap();
+    for _ in 1..LEVELS {
+        tenant = tenant.create().unwrap();
+    }
+    tenant
+}
+
+fn with_a_small_stack(work: impl FnOnce() + Send + 'static) {
+    thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(work)
+        .unwrap()
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn deep_tree_ends_with_its_last_handle() {
+    let hierarchy = Hierarchy::new();
+    let tenant = deepest(&hierarchy);
+    assert_eq!(hierarchy.tenants(), LEVELS + 1);
+    with_a_small_stack(move || drop(tenant));
+    assert_eq!(hierarchy.tenants(), 1);
+    // Frees what they have left, on a thread with a stack of the usual size.
+    stillpoint::barrier();
+}
+
+#[test]
+fn deep_tree_ends_with_its_last_charge() {
+    let hierarchy = Hierarchy::new();
+    let tenant = deepest(&hierarchy);
+    let charge = tenant.charge(100_000).unwrap();
+    assert!(!format!("{tenant:?} {:?}", tenant.parent()).is_empty());
+    drop(tenant);
+    drop(hierarchy);
+    stillpoint::barrier();
+    with_a_small_stack(move || drop(charge));
 }
