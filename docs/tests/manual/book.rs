@@ -16,8 +16,6 @@ pub struct Page {
     pub anchors: Vec<String>,
     /// Code spans, with their lines.
     pub spans: Vec<(usize, String)>,
-    /// Lines of rows that no table has, such as those behind an empty line.
-    pub stray_rows: Vec<usize>,
 }
 
 /// A fenced block.
@@ -90,7 +88,6 @@ impl Page {
             links: Vec::new(),
             anchors: Vec::new(),
             spans: Vec::new(),
-            stray_rows: Vec::new(),
         };
         let line = |at: usize| 1 + text[..at].matches('\n').count();
         let mut heading: Option<String> = None;
@@ -131,9 +128,6 @@ impl Page {
                 Event::Text(piece) | Event::Code(piece) if heading.is_some() => {
                     heading.as_mut().expect("just looked").push_str(&piece);
                 }
-                Event::Start(Tag::Paragraph) if text[range.start..].starts_with('|') => {
-                    page.stray_rows.push(line(range.start));
-                }
                 Event::Code(code) => page.spans.push((line(range.start), code.to_string())),
                 _ => {}
             }
@@ -151,46 +145,4 @@ fn anchor(heading: &str) -> String {
         _ => None,
     };
     heading.trim().chars().filter_map(kept).collect()
-}
-
-#[test]
-fn a_page_is_taken_apart() {
-    let page = Page::parse(
-        "x.md",
-        "# One `two`, three\n\n[a](b.md#c) `d`\n\n```rust,no_run\nlet [x](y);\n```\n",
-    );
-    assert_eq!(page.anchors, ["one-two-three"]);
-    assert_eq!(
-        page.links
-            .iter()
-            .map(|link| (link.line, link.target.as_str()))
-            .collect::<Vec<_>>(),
-        [(3, "b.md#c")]
-    );
-    assert_eq!(page.spans, [(3, "d".to_owned())]);
-    let [block] = &page.blocks[..] else {
-        panic!("one block")
-    };
-    assert_eq!(
-        (block.line, block.info.as_str(), block.code.as_str()),
-        (5, "rust,no_run", "let [x](y);\n")
-    );
-}
-
-#[test]
-fn tables_are_whole() {
-    let torn = Page::parse(
-        "x.md",
-        "| a |\n|---|\n| b |\n\n| c |\n\n```text\n| d |\n```\n",
-    );
-    assert_eq!(torn.stray_rows, [5]);
-
-    let place = |page: &Page| {
-        page.stray_rows
-            .iter()
-            .map(|&line| page.place(line))
-            .collect::<Vec<_>>()
-    };
-    let strays: Vec<String> = pages().iter().flat_map(place).collect();
-    crate::assert_none(&strays);
 }

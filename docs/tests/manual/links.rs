@@ -1,4 +1,5 @@
-//! Links lead to files and headings that exist, and every chapter is in the summary and in `lib.rs`.
+//! Links lead to files and headings that exist, commands name files that exist, and every chapter is in
+//! the summary and in `lib.rs`.
 
 use crate::{
     assert_none,
@@ -57,6 +58,69 @@ fn resolve(path: &Path) -> PathBuf {
     resolved
 }
 
+/// Returns the commands, in `sh` blocks and in the text, whose script, folder, example or test does not exist
+/// in the repository.
+fn missing(pages: &[Page]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for page in pages {
+        let shells = page.blocks.iter().filter(|block| block.info == "sh");
+        let of_blocks = shells.flat_map(|block| block.code.lines().map(|line| (block.line, line)));
+        let of_text = page.spans.iter().map(|(line, span)| (*line, span.as_str()));
+        for (at, command) in of_blocks.chain(of_text) {
+            let command = command.split(" #").next().unwrap_or_default();
+            let words: Vec<&str> = command.split_whitespace().collect();
+            let after = |option| {
+                words
+                    .windows(2)
+                    .find(|pair| pair[0] == option)
+                    .map(|pair| pair[1])
+            };
+            let is_cargo = words.contains(&"cargo");
+            let mut named: Vec<String> = Vec::new();
+            named.extend(
+                after("-C")
+                    .filter(|_| words.contains(&"make"))
+                    .map(str::to_owned),
+            );
+            let scripts = |word: &&&str| {
+                ["scripts/", "models/", ".ci/"]
+                    .iter()
+                    .any(|folder| word.starts_with(folder))
+            };
+            named.extend(words.first().filter(scripts).map(|word| (*word).to_owned()));
+            named.extend(
+                after("example")
+                    .filter(|_| is_cargo)
+                    .map(|name| format!("examples/src/bin/{name}.rs")),
+            );
+            if let Some(package) =
+                after("-p").filter(|package| is_cargo && package.starts_with("stillpoint"))
+            {
+                let folder = match package {
+                    "stillpoint-manual" => "docs".to_owned(),
+                    "stillpoint-examples" => "examples".to_owned(),
+                    package => format!("crates/{package}"),
+                };
+                named.extend(after("--example").map(|name| format!("{folder}/examples/{name}.rs")));
+                named.extend(after("--test").map(|name| {
+                    let file = format!("{folder}/tests/{name}");
+                    if repository().join(&file).is_dir() {
+                        file
+                    } else {
+                        file + ".rs"
+                    }
+                }));
+                named.push(folder);
+            }
+            let gone = named
+                .iter()
+                .filter(|named| !repository().join(named).exists());
+            complaints.extend(gone.map(|named| format!("{}: there is no {named}", page.place(at))));
+        }
+    }
+    complaints
+}
+
 /// Returns the chapters that are not in the summary, or whose code `lib.rs` does not run.
 fn unlisted(chapters: &[Page], lib: &str) -> Vec<String> {
     let (summary, chapters): (Vec<_>, Vec<_>) = chapters
@@ -81,6 +145,24 @@ fn links_lead_somewhere() {
     let pages = pages();
     assert!(pages.len() > 50, "the documents are no longer found");
     assert_none(&broken(&pages, repository()));
+    assert_none(&missing(&pages));
+}
+
+#[test]
+fn commands_that_name_nothing_are_found() {
+    let text = "```sh\ncargo example routes -- --any  # cargo example rutes\nmake -C crates/stillpoint-d all\n\
+                scripts/soak 8\ncargo test -p stillpoint --test fork\n```\n\
+                `cargo example rutes`, `scripts/soke 8` and\n`cargo test -p stillpoint --test nothing`, `make -C docs/examples c`\n";
+    let complaints = missing(&[Page::parse("a.md", text)]);
+    let places: Vec<_> = complaints
+        .iter()
+        .filter_map(|complaint| complaint.split(": ").next())
+        .collect();
+    assert_eq!(
+        places,
+        ["a.md:1", "a.md:7", "a.md:7", "a.md:8"],
+        "{complaints:?}"
+    );
 }
 
 #[test]

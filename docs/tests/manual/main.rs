@@ -1,10 +1,9 @@
-//! Checks of the documents beyond the manual's Rust code, which are doc tests: links lead to files and
-//! headings, C and C++ compile and run, commands name things that exist, figures are those of the lab.
+//! Checks of the documents beyond the manual's Rust code, which are doc tests: links and commands lead to
+//! files and headings, C and C++ compile and run, figures are those of the lab.
 //!
 //! Each check is a function from texts to complaints, so that a test can give it broken ones.
 
 mod book;
-mod commands;
 mod dependents;
 mod figures;
 mod links;

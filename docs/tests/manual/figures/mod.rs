@@ -10,7 +10,7 @@ use crate::{
     assert_none,
     book::{repository, root},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -61,10 +61,12 @@ impl Figures {
     /// The peer with the smallest figure in a column. Of a peer with several settings, the one that
     /// [`tables::SETTING_BY`] chooses.
     fn best_peer(&self, column: &Column) -> Option<(&str, f64)> {
-        let setting_by = tables::SETTING_BY
-            .iter()
-            .find(|by| by.0 == column.experiment)
-            .map_or(column.metric, |by| by.1);
+        let (experiment, metric) = tables::SETTING_BY;
+        let setting_by = if column.experiment == experiment {
+            metric
+        } else {
+            column.metric
+        };
         let by = |row: &Value| row["metrics"][setting_by].as_f64().unwrap_or(f64::MAX);
         let mut chosen: BTreeMap<&str, &Value> = BTreeMap::new();
         for row in self.rows(column.experiment) {
@@ -114,7 +116,7 @@ impl Figures {
             "",
             heads.chain(tables::PEERS_OF_README.map(|row| row.label)),
         );
-        for column in &tables::ROWS_OF_README {
+        for column in tables::ROWS_OF_README {
             let of = |row: &Row| {
                 let case = row.cases.iter().find(|case| case.0 == column.experiment)?;
                 self.figure(column, case.1, case.2)
@@ -146,8 +148,8 @@ impl Figures {
     /// The parts of the project, each beside the best peer.
     fn parts(&self) -> String {
         let mut text = head(" | measured", ["Stillpoint", "best peer"].into_iter());
-        for part in &tables::PARTS {
-            let ours = self.figure(&part.column, part.ours.0, part.ours.1);
+        for part in tables::PARTS {
+            let ours = self.figure(&part.column, "stillpoint", part.variant);
             let best = self
                 .best_peer(&part.column)
                 .map(|(peer, figure)| told(peer, figure, figure < ours.unwrap_or(0.0)));
@@ -161,13 +163,12 @@ impl Figures {
     fn seeds(&self) -> String {
         let heads = ["kernel before", "after", "here before", "after"];
         let mut text = head("", heads.into_iter());
-        for seed in &tables::SEEDS {
-            let cells = seed.cells.map(|figures| {
-                let told: Option<Vec<String>> =
-                    figures.iter().map(|figure| self.seed(figure)).collect();
-                told.map(|told| told.join(", "))
+        for seed in tables::SEEDS {
+            let cells = seed.cells.iter().map(|figures| {
+                let told = figures.iter().map(|figure| self.seed(figure));
+                told.collect::<Option<Vec<_>>>().map(|told| told.join(", "))
             });
-            line(&mut text, seed.label, cells.into());
+            line(&mut text, seed.label, cells.collect());
         }
         text
     }
@@ -229,47 +230,32 @@ impl Figures {
 
     /// A file's text with the blocks as they should be, or what is wrong with its marks.
     fn fill(&self, text: &str) -> Result<String, String> {
-        let (mut filled, mut rest) = (String::new(), text);
-        while let Some((before, name, after)) = next_mark(rest, "begin") {
-            let (inside, end, after) =
-                next_mark(after, "end").ok_or_else(|| format!("{name} has no end"))?;
-            if end != name || next_mark(inside, "begin").is_some() {
-                return Err(format!("{name} is ended by {end}"));
+        let mut parts = text.split(MARK);
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        let mut open = None;
+        for part in parts {
+            let (words, after) = part.split_once(" -->").unwrap_or((part, ""));
+            match (open, words.split_once(' ')) {
+                (None, Some((name, "begin"))) => {
+                    let block = self
+                        .block(name)
+                        .ok_or_else(|| format!("no figures {name}"))?;
+                    filled += &format!("{MARK}{words} -->\n\n{block}\n");
+                    open = Some(name);
+                }
+                (Some(name), Some((end, "end"))) if name == end => {
+                    filled += &format!("{MARK}{words} -->{after}");
+                    open = None;
+                }
+                _ => return Err(format!("'{words}' does not fit the mark before")),
             }
-            let block = self
-                .block(name)
-                .ok_or_else(|| format!("no figures {name}"))?;
-            filled += &format!(
-                "{before}{}\n\n{block}\n{}",
-                mark(name, "begin"),
-                mark(name, "end")
-            );
-            rest = after;
         }
-        match next_mark(rest, "end") {
-            Some((_, name, _)) => Err(format!("{name} has no beginning")),
-            None => Ok(filled + rest),
-        }
+        open.map_or(Ok(filled), |name| Err(format!("{name} has no end")))
     }
 }
 
-fn mark(name: &str, which: &str) -> String {
-    format!("<!-- figures:{name} {which} -->")
-}
-
-/// What is before the next mark, its name, and what is behind it.
-fn next_mark<'t>(text: &'t str, which: &str) -> Option<(&'t str, &'t str, &'t str)> {
-    let mut from = 0;
-    loop {
-        let at = from + text[from..].find("<!-- figures:")?;
-        let inside = &text[at + "<!-- figures:".len()..];
-        let (words, after) = inside.split_once(" -->")?;
-        match words.split_once(' ') {
-            Some((name, found)) if found == which => return Some((&text[..at], name, after)),
-            _ => from = at + 1,
-        }
-    }
-}
+/// The beginning of a mark. Its name follows, and `begin` or `end`.
+const MARK: &str = "<!-- figures:";
 
 fn head<'h>(label: &'h str, heads: impl Iterator<Item = &'h str> + Clone) -> String {
     let labels = label.matches(" | ").count() + 1;
@@ -325,11 +311,8 @@ fn strays(file: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         in_code ^= line.trim_start().starts_with("```");
-        if next_mark(line, "begin").is_some() {
-            in_block = true;
-        }
-        if next_mark(line, "end").is_some() {
-            in_block = false;
+        if line.contains(MARK) {
+            in_block = line.contains(" begin ");
         }
         if !in_block && !in_code && quotes_figure(line) {
             complaints.push(format!(
@@ -409,85 +392,88 @@ fn no_chapter_quotes_figures_elsewhere() {
 }
 
 #[test]
-fn every_table_has_figures() {
+fn every_column_and_seed_has_figures() {
     let figures = Figures::of_the_repository();
-    let empty = TABLES.iter().flat_map(|table| {
-        table
-            .columns
-            .iter()
-            .filter(|column| {
-                let has =
-                    |case: &(&str, &str, &str)| figures.figure(column, case.1, case.2).is_some();
-                !table.rows.iter().any(|row| row.cases.iter().any(has))
-            })
-            .map(|column| format!("{}: no row has {:?}", table.name, column.head))
-    });
-    assert_none(&empty.collect::<Vec<_>>());
+    for table in TABLES {
+        for column in table.columns {
+            let has = |case: &(&str, &str, &str)| figures.figure(column, case.1, case.2).is_some();
+            let is_shown = table.rows.iter().any(|row| row.cases.iter().any(has));
+            assert!(is_shown, "{}: no row has {:?}", table.name, column.head);
+        }
+    }
+    let seeds = figures.seeds();
+    assert_eq!(seeds.lines().count(), tables::SEEDS.len() + 2);
+    assert!(!seeds.contains("| - |"), "{seeds}");
 }
 
-#[test]
-fn every_seed_has_figures() {
-    let table = Figures::of_the_repository().seeds();
-    assert_eq!(table.lines().count(), tables::SEEDS.len() + 2);
-    assert!(!table.contains("| - |"), "{table}");
+/// The figures of one experiment, whose rows are subject, variant, and metrics.
+fn figures_of(name: &str, scenario: &str, rows: &[(&str, &str, Value)]) -> Figures {
+    let row = |(subject, variant, metrics): &(&str, &str, Value)| {
+        json! {{ "subject": subject, "variant": variant, "scenario": scenario, "metrics": metrics }}
+    };
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    let machine = json! {{ "cpus": 2, "load": { "busy": true } }};
+    Figures(
+        [(
+            name.to_owned(),
+            json! {{ "rows": rows, "machine": machine }},
+        )]
+        .into(),
+    )
 }
 
 #[test]
 fn wrong_figures_and_marks_are_found() {
-    let read = r#"{"rows": [
-        {"subject": "stillpoint", "variant": "guard", "scenario": "alone", "metrics": {"ns_per_pair": 0.617}},
-        {"subject": "liburcu-memb", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 1.02}},
-        {"subject": "seize", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 12345.6}}]}"#;
-    let read = serde_json::from_str(read).expect("it is JSON");
-    let figures = Figures([("read".to_owned(), read)].into());
+    let read = |rows: &[(&str, &str, f64)]| {
+        let row = |&(subject, variant, ns)| (subject, variant, json! {{ "ns_per_pair": ns }});
+        figures_of("read", "alone", &rows.iter().map(row).collect::<Vec<_>>())
+    };
+    let figures = read(&[
+        ("stillpoint", "guard", 0.617),
+        ("liburcu-memb", "default", 1.02),
+        ("seize", "default", 12345.6),
+    ]);
+    let mark = |name: &str, which: &str| format!("{MARK}{name} {which} -->");
     let (begin, end) = (mark("read", "begin"), mark("read", "end"));
     let filled = figures
         .fill(&format!("a\n{begin}\n| 0.5 |\n{end}\nb"))
-        .expect("the marks fit");
-    assert!(
-        filled.contains("| Stillpoint | 0.62 |") && filled.contains("| 12,346 |"),
-        "{filled}"
-    );
+        .expect("marks that fit");
     assert!(
         filled.starts_with("a\n") && filled.ends_with("\nb"),
         "{filled}"
     );
     assert_eq!(figures.fill(&filled).as_ref(), Ok(&filled));
-    let readme = figures.readme();
-    let row = "| 0.62 | liburcu-memb 1.02 | 1.02 | - | - |";
-    assert!(readme.contains(row), "{readme}");
-    let faster = serde_json::from_str(
-        r#"{"rows": [
-            {"subject": "stillpoint", "variant": "guard", "scenario": "alone", "metrics": {"ns_per_pair": 3}},
-            {"subject": "stillpoint", "variant": "qsbr", "scenario": "alone", "metrics": {"ns_per_pair": 2}},
-            {"subject": "seize", "variant": "default", "scenario": "alone", "metrics": {"ns_per_pair": 1.5}}]}"#,
-    );
-    let busy = serde_json::from_str(r#"{"machine": {"cpus": 2, "load": {"busy": true}}}"#);
-    let busy = Figures([("read".to_owned(), busy.expect("it is JSON"))].into());
-    assert!(
-        busy.taken().contains("2 CPUs, Linux , **busy** |"),
-        "{}",
-        busy.taken()
-    );
-    let faster = Figures([("read".to_owned(), faster.expect("it is JSON"))].into());
-    let readme = faster.readme();
-    assert!(
-        readme.contains("| 3.00; QSBR 2.00 | **seize 1.50** |"),
-        "{readme}"
-    );
-    let kfree = serde_json::from_str(
-        r#"{"rows": [
-            {"subject": "stillpoint", "variant": "per-page", "metrics": {"ns_per_object": 14, "peak_mib": 5}},
-            {"subject": "seize", "variant": "a", "metrics": {"ns_per_object": 90, "peak_mib": 1}},
-            {"subject": "seize", "variant": "b", "metrics": {"ns_per_object": 20, "peak_mib": 6}},
-            {"subject": "limit", "variant": "default", "metrics": {"ns_per_object": 11, "peak_mib": 7}}]}"#,
-    );
-    let readme = Figures([("kfree".to_owned(), kfree.expect("it is JSON"))].into()).readme();
-    assert!(
-        readme.contains("| 14.0 | seize 20.0 | - | - | 11.0 |")
-            && readme.contains("| 5.00 | seize 6.00 | - | - | - |"),
-        "{readme}"
-    );
+    let faster = read(&[
+        ("stillpoint", "guard", 3.0),
+        ("stillpoint", "qsbr", 2.0),
+        ("seize", "default", 1.5),
+    ]);
+    let of = |ns, mib| json! {{ "ns_per_object": ns, "peak_mib": mib }};
+    let kfree = figures_of(
+        "kfree",
+        "",
+        &[
+            ("stillpoint", "per-page", of(14, 5)),
+            ("seize", "a", of(90, 1)),
+            ("seize", "b", of(20, 6)),
+            ("limit", "default", of(11, 7)),
+        ],
+    )
+    .readme();
+    for (text, has) in [
+        (&filled, "| Stillpoint | 0.62 |"),
+        (&filled, "| 12,346 |"),
+        (
+            &figures.readme(),
+            "| 0.62 | liburcu-memb 1.02 | 1.02 | - | - |",
+        ),
+        (&faster.readme(), "| 3.00; QSBR 2.00 | **seize 1.50** |"),
+        (&faster.taken(), "2 CPUs, Linux , **busy** |"),
+        (&kfree, "| 14.0 | seize 20.0 | - | - | 11.0 |"),
+        (&kfree, "| 5.00 | seize 6.00 | - | - | - |"),
+    ] {
+        assert!(text.contains(has), "{has} is not in {text}");
+    }
     for broken in [
         begin.clone(),
         end.clone(),
