@@ -36,6 +36,7 @@ fn domain(name: &str, grace_periods: u64, unreclaimed: u64, stalled_since: u64) 
     let mut buckets = vec![0; 156];
     // 4 to 5 us.
     buckets[44] = grace_periods;
+    let time = Unit::Nanoseconds;
     let stall = if stalled_since > 0 {
         "thread 'sleeper' (tid 7) holds a guard, and more that is so long that it takes two lines here"
     } else {
@@ -49,16 +50,8 @@ fn domain(name: &str, grace_periods: u64, unreclaimed: u64, stalled_since: u64) 
             ("unreclaimed_bytes", Unit::Bytes, Value::Gauge(unreclaimed)),
             ("budget_bytes", Unit::Bytes, Value::Gauge(u64::MAX)),
             ("waits", Unit::Count, Value::Counter(0)),
-            (
-                "stalled_since",
-                Unit::Nanoseconds,
-                Value::Time(stalled_since),
-            ),
-            (
-                "grace_period_times",
-                Unit::Nanoseconds,
-                Value::Histogram(0, buckets),
-            ),
+            ("stalled_since", time, Value::Time(stalled_since)),
+            ("grace_period_times", time, Value::Histogram(0, buckets)),
             ("stall", Unit::Text, Value::Text(stall.to_owned())),
         ],
     )
@@ -77,35 +70,34 @@ fn found() -> Found {
             words: 0,
         },
     };
+    let domains = vec![
+        domain("global", 500, 1 << 20, 0),
+        domain("世界世界世界世界世界", 9, 2 << 20, NOW - 65 * SECOND),
+    ];
     let mut other = process(4_194_304, "a", vec![domain("b", 0, 0, 0)]);
     other.page.refused = 5;
     Found {
-        processes: vec![
-            process(
-                77,
-                "stillcache",
-                vec![
-                    domain("global", 500, 1 << 20, 0),
-                    domain("世界世界世界世界世界", 9, 2 << 20, NOW - 65 * SECOND),
-                ],
-            ),
-            other,
-        ],
+        processes: vec![process(77, "stillcache", domains), other],
         unreadable: vec![(5, Hidden::Impostor("it is not sealed"))],
         denied: 3,
     }
 }
 
+fn view<'a>(found: &'a Found, before: &'a Look, sort: Sort, reverse: bool) -> View<'a> {
+    let (now, note) = (NOW, State::default().note());
+    View {
+        found,
+        now,
+        before,
+        sort,
+        reverse,
+        note,
+    }
+}
+
 fn screen(width: u16, height: u16, first: usize, colors: bool, sort: Sort) -> TestBackend {
     let (found, before) = (found(), Look::default());
-    let view = View {
-        found: &found,
-        now: NOW,
-        before: &before,
-        sort,
-        reverse: false,
-        note: State::default().note(),
-    };
+    let view = view(&found, &before, sort, false);
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it is memory");
     terminal
         .draw(|frame| view::draw(frame, &view, first, colors))
@@ -115,7 +107,7 @@ fn screen(width: u16, height: u16, first: usize, colors: bool, sort: Sort) -> Te
 
 #[test]
 fn a_screen_of_80_columns_has_all() {
-    screen(80, 24, 0, false, Sort::Process).assert_buffer_lines_are(&[
+    let expected = [
         "stillpoint-top: 2 processes, 3 domains; 3 processes may not be looked at",
         "sorted by process, every 1 s; h for help, q to leave",
         "",
@@ -130,27 +122,16 @@ fn a_screen_of_80_columns_has_all() {
         "          it takes two lines here",
         "4194304 has or had 5 more, which its page had no space for",
         "      5 it has a file that is called like a statistics page, but it is not seale",
-    ]);
-}
-
-trait Lines {
-    fn assert_buffer_lines_are(&self, expected: &[&str]);
-}
-
-impl Lines for TestBackend {
-    /// Without blanks: wide letters have one behind them.
-    fn assert_buffer_lines_are(&self, expected: &[&str]) {
-        let buffer = self.buffer();
-        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for (row, expected) in
-            (0..buffer.area.height).zip(expected.iter().chain([""].iter().cycle()))
-        {
-            let cells = (0..buffer.area.width).map(|column| buffer[(column, row)].symbol());
-            let line: String = cells.collect();
-            let (line, expected) = (squeezed(&line), squeezed(expected));
-            let wide = |text: &str| text.replace(' ', "");
-            assert_eq!(wide(&line), wide(&expected), "line {row}");
-        }
+    ];
+    let screen = screen(80, 24, 0, false, Sort::Process);
+    let buffer = screen.buffer();
+    // Without blanks: wide letters have one behind them.
+    let squeezed = |text: &str| text.replace(' ', "");
+    for (row, expected) in (0..24).zip(expected.iter().chain([""].iter().cycle())) {
+        let line: String = (0..80)
+            .map(|column| buffer[(column, row)].symbol())
+            .collect();
+        assert_eq!(squeezed(&line), squeezed(expected), "line {row}");
     }
 }
 
@@ -186,20 +167,9 @@ fn small_and_scrolled_screens_are_drawn() {
 fn it_sorts_by_what_is_asked_for() {
     let names = |sort, reverse| {
         let (found, before) = (found(), Look::default());
-        let note = String::new();
-        let view = View {
-            found: &found,
-            now: NOW,
-            before: &before,
-            sort,
-            reverse,
-            note,
-        };
-        let lines = view::lines(&view);
-        let rows = lines[1..4]
-            .iter()
-            .map(|(_, line)| line[21..].trim_start_matches('!').chars().next());
-        rows.map(|name| name.expect("it has a name"))
+        let lines = view::lines(&view(&found, &before, sort, reverse));
+        let rows = lines[1..4].iter();
+        rows.filter_map(|(_, line)| line[21..].trim_start_matches('!').chars().next())
             .collect::<String>()
     };
     assert_eq!(names(Sort::Process, false), "g世b");
@@ -212,19 +182,10 @@ fn it_sorts_by_what_is_asked_for() {
 /// Rates and quantiles are those since the look before, if the thing was there.
 #[test]
 fn rates_are_those_between_two_looks() {
-    let (earlier, now) = (found(), found());
-    let mut now = now;
+    let (earlier, mut now) = (found(), found());
     now.processes[0].page.things[0] = domain("global", 900, 0, 0);
     let before = Look::of(&earlier, NOW - 2 * SECOND);
-    let view = View {
-        found: &now,
-        now: NOW,
-        before: &before,
-        sort: Sort::Process,
-        reverse: false,
-        note: String::new(),
-    };
-    let lines = view::lines(&view);
+    let lines = view::lines(&view(&now, &before, Sort::Process, false));
     let columns: Vec<_> = lines[1].1.split_whitespace().collect();
     assert_eq!(columns[3..], ["200", "5.1us", "5.1us", "0", "-", "0", "0"]);
 }
@@ -247,16 +208,7 @@ fn hostile_numbers_are_shown_somehow() {
     }
     found.processes[0].page.made = u64::MAX;
     let before = Look::of(&found, u64::MAX);
-    let note = String::new();
-    let view = View {
-        found: &found,
-        now: NOW,
-        before: &before,
-        sort: Sort::Waits,
-        reverse: true,
-        note,
-    };
-    assert!(view::lines(&view).len() > 5);
+    assert!(view::lines(&view(&found, &before, Sort::Waits, true)).len() > 5);
     assert!(json(&found, NOW)["processes"][0]["things"].is_array());
 }
 
@@ -296,22 +248,16 @@ fn keys_do_as_in_top() {
     assert!(state.reverse);
     press(&mut state, KeyCode::Char('h'));
     assert!(state.help);
-    assert_eq!(
-        press(&mut state, KeyCode::Char('q')),
-        Step::Draw,
-        "leaves the help"
-    );
+    let leaves_help = press(&mut state, KeyCode::Char('q'));
+    assert_eq!(leaves_help, Step::Draw);
     assert!(!state.help);
     assert_eq!(press(&mut state, KeyCode::Char(' ')), Step::Look);
     assert_eq!(press(&mut state, KeyCode::Char('q')), Step::Leave);
     assert_eq!(press(&mut state, KeyCode::Esc), Step::Leave);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     state.typed = Some(String::new());
-    assert_eq!(
-        state.key(interrupt, 10, 30),
-        Step::Leave,
-        "also while an interval is typed"
-    );
+    let while_typing = state.key(interrupt, 10, 30);
+    assert_eq!(while_typing, Step::Leave);
 }
 
 #[test]
@@ -328,15 +274,13 @@ fn an_interval_is_typed() {
         ("snan\n", 1.0),
     ] {
         for letter in typed.chars() {
-            press(
-                &mut state,
-                match letter {
-                    '\n' => KeyCode::Enter,
-                    '\u{1b}' => KeyCode::Esc,
-                    '\u{8}' => KeyCode::Backspace,
-                    letter => KeyCode::Char(letter),
-                },
-            );
+            let key = match letter {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                '\u{8}' => KeyCode::Backspace,
+                letter => KeyCode::Char(letter),
+            };
+            press(&mut state, key);
         }
         assert_eq!(
             (state.interval, state.typed.clone()),
@@ -348,33 +292,12 @@ fn an_interval_is_typed() {
 
 #[test]
 fn figures_are_short() {
-    for (bytes, expected) in [
-        (0, "0"),
-        (1023, "1023"),
-        (1024, "1.0K"),
-        (10 << 20, "10M"),
-        (1 << 40, "1.0T"),
-        (u64::MAX, "-"),
-    ] {
-        assert_eq!(short_bytes(bytes), expected);
-    }
-    for (nanos, expected) in [
-        (999, "999ns"),
-        (1000, "1.0us"),
-        (15_000_000, "15ms"),
-        (61 * SECOND, "61s"),
-        (900 * SECOND, "15min"),
-    ] {
-        assert_eq!(short_time(Some(Duration::from_nanos(nanos))), expected);
-    }
+    let bytes = [0, 1023, 1024, 10 << 20, 1 << 40, u64::MAX].map(short_bytes);
+    assert_eq!(bytes, ["0", "1023", "1.0K", "10M", "1.0T", "-"]);
+    let times = [999, 1000, 15_000_000, 61 * SECOND, 900 * SECOND].map(Duration::from_nanos);
+    let times = times.map(|time| short_time(Some(time)));
+    assert_eq!(times, ["999ns", "1.0us", "15ms", "61s", "15min"]);
     assert_eq!(short_time(None), "-");
-    for (number, expected) in [
-        (0.0, "0"),
-        (0.25, "0.2"),
-        (10.4, "10"),
-        (1500.0, "1.5k"),
-        (2e9, "2.0G"),
-    ] {
-        assert_eq!(short_number(number), expected);
-    }
+    let numbers = [0.0, 0.25, 10.4, 1500.0, 2e9].map(short_number);
+    assert_eq!(numbers, ["0", "0.2", "10", "1.5k", "2.0G"]);
 }
