@@ -3,8 +3,8 @@
 use crate::{
     deferred_area,
     domain::{Domain, check_unused, pointer},
-    ffi::{catch_panic, catch_panic_or, misuse},
-    handle::{deref, free_handle, new_handle, write_sized},
+    ffi::{Errno, catch_panic, check, done, misuse},
+    handle::{check_output, deref, free_handle, get, new_handle, write_if_wanted, write_sized},
 };
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -42,22 +42,26 @@ pub struct ArenaOptions {
     pub domain: *mut Domain,
 }
 
-fn errno(error: Error) -> c_int {
-    match error {
-        Error::ZeroSize | Error::BadAlign { .. } | Error::NotAStart { .. } => libc::EINVAL,
-        Error::TooLarge { .. } => libc::E2BIG,
-        Error::AddressSpace { .. } => libc::ENOMEM,
-        Error::System { errno, .. } => errno,
-        Error::PageSize { .. } => libc::ENOTSUP,
-        Error::Forked => libc::EPERM,
-        Error::Overflow { .. } => libc::EOVERFLOW,
-        Error::NotLive { .. } => libc::EFAULT,
-        Error::CrossesEnd { .. } => libc::ERANGE,
-        Error::InSection => misuse(
-            libc::EDEADLK,
-            "a drain inside a section of the arena's domain",
-        ),
-        _ => libc::EIO,
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        Self(match error {
+            Error::ZeroSize | Error::BadAlign { .. } | Error::NotAStart { .. } => libc::EINVAL,
+            Error::TooLarge { .. } => libc::E2BIG,
+            Error::AddressSpace { .. } => libc::ENOMEM,
+            Error::System { errno, .. } => errno,
+            Error::PageSize { .. } => libc::ENOTSUP,
+            Error::Forked => libc::EPERM,
+            Error::Overflow { .. } => libc::EOVERFLOW,
+            Error::NotLive { .. } => libc::EFAULT,
+            Error::CrossesEnd { .. } => libc::ERANGE,
+            Error::InSection => {
+                return misuse(
+                    libc::EDEADLK,
+                    "a drain inside a section of the arena's domain",
+                );
+            }
+            _ => libc::EIO,
+        })
     }
 }
 
@@ -71,7 +75,7 @@ pub unsafe extern "C" fn stillpoint_arena_new(
     options: *const ArenaOptions,
     arena: *mut *mut Arena,
 ) -> c_int {
-    catch_panic(|| {
+    let make = || {
         let mut builder = stillpoint_vmap::Arena::builder();
         let mut has_own_domain = true;
         // SAFETY: the caller's promise.
@@ -93,16 +97,14 @@ pub unsafe extern "C" fn stillpoint_arena_new(
                 .huge_pages(options.huge_pages)
                 .memory_file(options.memory_file);
         }
-        // SAFETY: the caller's promise.
-        unsafe {
-            new_handle(arena, || {
-                Ok(Arena {
-                    arena: builder.build().map_err(errno)?,
-                    has_own_domain,
-                })
-            })
-        }
-    })
+        let arena = builder.build()?;
+        Ok(Arena {
+            arena,
+            has_own_domain,
+        })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(arena, make) }
 }
 
 /// Releases the handle. The arena ends when its last area has been freed as well. Its private
@@ -119,10 +121,10 @@ pub unsafe extern "C" fn stillpoint_arena_new(
 /// longer be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let Some(used) = (unsafe { arena.as_ref() }) else {
-            return Ok(0);
+            return Ok(());
         };
         if used.has_own_domain {
             check_unused(used.arena.domain())?;
@@ -133,7 +135,7 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { free_handle(arena) };
         drop(domain);
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -152,21 +154,14 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
     error: *mut c_int,
 ) -> *mut c_void {
     let mut area = ptr::null_mut();
-    let outcome = catch_panic(|| {
+    let outcome = done(|| {
         // SAFETY: the caller's promise.
-        area = unsafe { deref(arena) }?
-            .arena
-            .alloc(size, align)
-            .map_err(errno)?
-            .into_raw()
-            .as_ptr()
-            .cast();
-        Ok(0)
+        let made = unsafe { deref(arena) }?.arena.alloc(size, align)?;
+        area = made.into_raw().as_ptr().cast();
+        Ok(())
     });
-    if !error.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { error.write(outcome) };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { write_if_wanted(error, outcome) };
     area
 }
 
@@ -178,12 +173,14 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
 /// The handle is good; the area is the caller's alone, except for readers that check it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
-        unsafe { deref(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
-            libc::EFAULT => {
-                misuse(libc::EFAULT, "stillpoint_arena_free_area() where no area starts: freed already, or of another arena")
-            }
+        let freed = unsafe { deref(arena)?.arena.free_raw(area.cast()) };
+        freed.map_err(|error| match Errno::from(error) {
+            Errno(libc::EFAULT) => misuse(
+                libc::EFAULT,
+                "stillpoint_arena_free_area() where no area starts: freed already, or of another arena",
+            ),
             other => other,
         })
     })
@@ -203,27 +200,21 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
     arena: *mut Arena,
     area: *mut c_void,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
         let start = area.cast::<u8>();
         let found = arena
             .find(start.addr(), &arena.read_lock())
             .map(|around| around.as_ptr().addr());
-        if found != Some(start.addr()) {
-            let errno = if found.is_some() {
-                libc::EINVAL
-            } else {
-                libc::EFAULT
-            };
-            return Err(misuse(
-                errno,
-                "stillpoint_arena_free_area_rcu() where no area starts",
-            ));
-        }
+        check(
+            found == Some(start.addr()),
+            found.map_or(libc::EFAULT, |_| libc::EINVAL),
+            "stillpoint_arena_free_area_rcu() where no area starts",
+        )?;
         // SAFETY: the caller's promise.
         unsafe { deferred_area::free_after_grace_period(arena, start) };
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -235,10 +226,12 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
-    catch_panic_or(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        unsafe { arena.as_ref() }.map_or(ptr::null_mut(), |arena| pointer(arena.arena.domain()))
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        get(arena, ptr::null_mut(), |arena| {
+            pointer(arena.arena.domain())
+        })
+    }
 }
 
 /// Checks that `size` bytes from an address lie inside one live area: check_object_size(). Inside a
@@ -255,14 +248,11 @@ pub unsafe extern "C" fn stillpoint_arena_check(
     address: *const c_void,
     size: usize,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
-        let guard = arena.read_lock();
-        arena
-            .check(address.addr(), size, &guard)
-            .map(|_| 0)
-            .map_err(errno)
+        arena.check(address.addr(), size, &arena.read_lock())?;
+        Ok(())
     })
 }
 
@@ -279,26 +269,23 @@ pub unsafe extern "C" fn stillpoint_arena_find(
     address: *const c_void,
     size: *mut usize,
 ) -> *mut c_void {
-    catch_panic_or(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        let Some(arena) = (unsafe { arena.as_ref() }) else {
-            return ptr::null_mut();
-        };
-        let guard = arena.arena.read_lock();
-        let Some(found) = arena.arena.find(address.addr(), &guard) else {
-            return ptr::null_mut();
-        };
-        if !size.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { size.write(found.len()) };
-        }
-        found.as_ptr().cast()
-    })
+    let find = |Arena { arena, .. }: &Arena| {
+        let guard = arena.read_lock();
+        arena
+            .find(address.addr(), &guard)
+            .map_or(ptr::null_mut(), |found| {
+                // SAFETY: the caller's promise.
+                unsafe { write_if_wanted(size, found.len()) };
+                found.as_ptr().cast()
+            })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { get(arena, ptr::null_mut(), find) }
 }
 
 /// Returns whether a buffer of the caller is valid: not NULL, unless it is empty, and no longer
 /// than any memory.
-fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, c_int> {
+fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, Errno> {
     if size == 0 {
         return Ok(NonNull::dangling());
     }
@@ -321,15 +308,12 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
     from: *const c_void,
     size: usize,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
+        // SAFETY: the caller's promise.
+        let arena = &unsafe { deref(arena) }?.arena;
+        let to = buffer(to, size)?.as_ptr();
         // SAFETY: the caller's promise. The bytes are only written.
-        let (arena, to) = unsafe {
-            (
-                &deref(arena)?.arena,
-                slice::from_raw_parts_mut(buffer(to, size)?.as_ptr(), size),
-            )
-        };
-        arena.copy_to(from.addr(), to).map(|()| 0).map_err(errno)
+        Ok(arena.copy_to(from.addr(), unsafe { slice::from_raw_parts_mut(to, size) })?)
     })
 }
 
@@ -346,15 +330,12 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
     from: *const c_void,
     size: usize,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
-        let (arena, from) = unsafe {
-            (
-                &deref(arena)?.arena,
-                slice::from_raw_parts(buffer(from, size)?.as_ptr(), size),
-            )
-        };
-        arena.copy_from(to.addr(), from).map(|()| 0).map_err(errno)
+        let arena = &unsafe { deref(arena) }?.arena;
+        let from = buffer(from, size)?.as_ptr();
+        // SAFETY: the caller's promise.
+        Ok(arena.copy_from(to.addr(), unsafe { slice::from_raw_parts(from, size) })?)
     })
 }
 
@@ -371,13 +352,10 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
     from: *const c_void,
     size: usize,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
-        arena
-            .copy_between(to.addr(), from.addr(), size)
-            .map(|()| 0)
-            .map_err(errno)
+        Ok(arena.copy_between(to.addr(), from.addr(), size)?)
     })
 }
 
@@ -389,14 +367,8 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        unsafe { deref(arena) }?
-            .arena
-            .drain()
-            .map(|()| 0)
-            .map_err(errno)
-    })
+    // SAFETY: the caller's promise.
+    done(|| Ok(unsafe { deref(arena) }?.arena.drain()?))
 }
 
 /// Gives back the memory that needs no waiting; returns how many bytes that were.
@@ -406,10 +378,8 @@ pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { arena.as_ref() }.map_or(0, |arena| arena.arena.shrink())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(arena, 0, |arena| arena.arena.shrink()) }
 }
 
 /// Returns the file descriptor of an arena that was made with `memory_file`, which stays the
@@ -424,11 +394,8 @@ pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
 pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let arena = &unsafe { deref(arena) }?.arena;
-        arena
-            .file()
-            .map(|file| file.as_raw_fd())
-            .ok_or(libc::ENOENT)
+        let file = unsafe { deref(arena) }?.arena.file().ok_or(libc::ENOENT)?;
+        Ok(file.as_raw_fd())
     })
 }
 
@@ -444,18 +411,14 @@ pub unsafe extern "C" fn stillpoint_arena_addresses(
     arena: *const Arena,
     size: *mut usize,
 ) -> *mut c_void {
-    catch_panic_or(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        let Some(arena) = (unsafe { arena.as_ref() }) else {
-            return ptr::null_mut();
-        };
+    let first = |arena: &Arena| {
         let addresses = arena.arena.addresses();
-        if !size.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { size.write(addresses.len()) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { write_if_wanted(size, addresses.len()) };
         ptr::without_provenance_mut(addresses.start)
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { get(arena, ptr::null_mut(), first) }
 }
 
 /// Writes the offset of an address in the arena, in bytes from its first address: a process that
@@ -471,21 +434,16 @@ pub unsafe extern "C" fn stillpoint_arena_offset(
     address: *const c_void,
     offset: *mut u64,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let addresses = unsafe { deref(arena) }?.arena.addresses();
-        if offset.is_null() {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_arena_offset() with a null output pointer",
-            ));
-        }
+        check_output(offset)?;
         if !addresses.contains(&address.addr()) {
-            return Err(libc::EFAULT);
+            return Err(libc::EFAULT.into());
         }
         // SAFETY: the caller's promise.
         unsafe { offset.write((address.addr() - addresses.start) as u64) };
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -504,10 +462,8 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
 ) -> c_int {
     catch_panic(|| {
         // SAFETY: the caller's promise.
-        let whole = unsafe { deref(arena) }?
-            .arena
-            .describe(address.addr())
-            .to_string();
+        let arena = &unsafe { deref(arena) }?.arena;
+        let whole = arena.describe(address.addr()).to_string();
         if size > 0 {
             let length = whole.len().min(size - 1);
             let text = buffer(text.cast(), size)?.as_ptr();
@@ -533,5 +489,5 @@ pub unsafe extern "C" fn stillpoint_arena_get_statistics(
     size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { write_sized(&deref(arena)?.arena.statistics(), statistics, size) })
+    done(|| unsafe { write_sized(&deref(arena)?.arena.statistics(), statistics, size) })
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     domain::{Domain, resolve},
-    ffi::{catch_panic, misuse, stillpoint_reports_misuse},
+    ffi::{Errno, check, done, stillpoint_reports_misuse},
 };
 use std::{ffi::c_int, mem, ptr::NonNull};
 use stillpoint::{CallbackHead, raw};
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn stillpoint_domain_call(
     function: Function,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
+    done(|| unsafe { call(domain, head, function, |head| is_queued(head)) })
 }
 
 /// Like stillpoint_domain_call(), for a head that may be a copy of a queued one, as in
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn stillpoint_domain_call_copied(
             && raw::is_queued(resolve(domain), head.cast())
     };
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { call(domain, head, function, waits) })
+    done(|| unsafe { call(domain, head, function, waits) })
 }
 
 /// # Safety
@@ -129,27 +129,25 @@ unsafe fn call(
     head: *mut Head,
     function: Function,
     is_queued: impl FnOnce(*const Head) -> bool,
-) -> Result<c_int, c_int> {
-    let (Some(place), Some(_)) = (NonNull::new(head), function) else {
-        return Err(misuse(
-            libc::EINVAL,
-            "stillpoint_call() with a null head or function",
-        ));
-    };
-    // SAFETY: the caller's promise.
+) -> Result<(), Errno> {
+    check(
+        !head.is_null() && function.is_some(),
+        libc::EINVAL,
+        "stillpoint_call() with a null head or function",
+    )?;
+    check(
+        !is_queued(head),
+        libc::EBUSY,
+        "stillpoint_call() with a head that is queued: it waits for its function to be called",
+    )?;
+    // SAFETY: the caller's promise; not null by the check.
     unsafe {
-        if is_queued(head) {
-            return Err(misuse(
-                libc::EBUSY,
-                "stillpoint_call() with a head that is queued: it waits for its function to be called",
-            ));
-        }
         (&raw mut (*head).function)
             .cast::<usize>()
             .write(mem::transmute::<Function, usize>(function) ^ mark(head));
-        resolve(domain).call_head(place.cast(), RUN);
+        resolve(domain).call_head(NonNull::new_unchecked(head).cast(), RUN);
     }
-    Ok(0)
+    Ok(())
 }
 
 /// A head of a block that is to be freed lies so far into it at most.

@@ -1,8 +1,8 @@
 //! Domains, as C sees them.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, misuse},
-    handle::write_sized,
+    ffi::{Errno, catch_panic_or, check, done},
+    handle::{get, write_sized},
     static_domain,
 };
 use std::{
@@ -40,13 +40,31 @@ pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domai
     }
 }
 
-pub(crate) const SELF_DEADLOCK: &str = "a wait for a grace period, for callbacks or for deferred frees inside a read-side critical section, a callback \
-                                 or an online QSBR reader of the same domain, which would wait for itself: leave that first";
+/// Returns what `ask` says of the domain that C refers to; `panicked` if it panics.
+///
+/// # Safety
+///
+/// As for [`resolve`].
+pub(crate) unsafe fn with<T>(
+    domain: *const Domain,
+    panicked: T,
+    ask: impl FnOnce(&stillpoint::Domain) -> T,
+) -> T {
+    // SAFETY: the caller's promise.
+    catch_panic_or(panicked, || ask(unsafe { resolve(domain) }))
+}
 
-fn wait_result(outcome: Result<(), raw::Deadlock>) -> Result<c_int, c_int> {
-    outcome
-        .map(|()| 0)
-        .map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
+/// Waits for something of the domain that C refers to.
+///
+/// # Safety
+///
+/// As for [`resolve`].
+unsafe fn wait(
+    domain: *const Domain,
+    wait: impl FnOnce(&stillpoint::Domain) -> Result<(), raw::Deadlock>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    done(|| Ok(wait(unsafe { resolve(domain) })?))
 }
 
 /// Returns the global domain, which NULL also stands for. Never destroyed.
@@ -130,45 +148,42 @@ pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) 
 /// used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let Some(used) = (unsafe { domain.as_ref() }) else {
-            return Ok(0);
+            return Ok(());
         };
-        if is_global(&used.0) {
-            return Err(misuse(libc::EINVAL, "a global domain cannot be destroyed"));
-        }
+        check(
+            !is_global(&used.0),
+            libc::EINVAL,
+            "a global domain cannot be destroyed",
+        )?;
         check_unused(&used.0)?;
         // SAFETY: `stillpoint_domain_new` took it out of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(domain) });
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Returns whether `domain` is one that no program may destroy.
 fn is_global(domain: &stillpoint::Domain) -> bool {
-    [stillpoint::global(), tasks_trace::global()]
-        .iter()
-        .any(|global| ptr::eq(*global, domain))
-        || static_domain::is_static(domain)
+    let globals: [&stillpoint::Domain; 2] = [stillpoint::global(), tasks_trace::global()];
+    globals.iter().any(|global| ptr::eq(*global, domain)) || static_domain::is_static(domain)
 }
 
 /// Returns whether a domain may be destroyed at this moment, as far as can be detected: no thread
 /// is in it.
-pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), c_int> {
-    if raw::is_reading(domain) || raw::in_callback(domain) {
-        return Err(misuse(
-            libc::EDEADLK,
-            "destruction of a domain (or of an arena with its own) inside a section or a callback of it",
-        ));
-    }
-    if raw::has_readers(domain) {
-        return Err(misuse(
-            libc::EBUSY,
-            "destruction of a domain (or of an arena with its own) while a thread is inside a section of it",
-        ));
-    }
-    Ok(())
+pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), Errno> {
+    check(
+        !raw::is_reading(domain) && !raw::in_callback(domain),
+        libc::EDEADLK,
+        "destruction of a domain (or of an arena with its own) inside a section or a callback of it",
+    )?;
+    check(
+        !raw::has_readers(domain),
+        libc::EBUSY,
+        "destruction of a domain (or of an arena with its own) while a thread is inside a section of it",
+    )
 }
 
 /// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a
@@ -180,7 +195,7 @@ pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), c_int> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, false)))
+    unsafe { wait(domain, |domain| raw::synchronize(domain, false)) }
 }
 
 /// Waits like stillpoint_domain_synchronize(), but spins for up to 50 microseconds before it
@@ -192,7 +207,7 @@ pub unsafe extern "C" fn stillpoint_domain_synchronize(domain: *mut Domain) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_synchronize_expedited(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::synchronize(unsafe { resolve(domain) }, true)))
+    unsafe { wait(domain, |domain| raw::synchronize(domain, true)) }
 }
 
 /// Names the next grace period without starting it: get_state_synchronize_rcu().
@@ -231,10 +246,9 @@ pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Co
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_poll(domain: *mut Domain, cookie: Cookie) -> bool {
-    catch_panic_or(false, || {
-        // SAFETY: the caller's promise.
-        unsafe { resolve(domain) }.poll(stillpoint::Cookie::from_raw(cookie))
-    })
+    let cookie = stillpoint::Cookie::from_raw(cookie);
+    // SAFETY: the caller's promise.
+    unsafe { with(domain, false, |domain| domain.poll(cookie)) }
 }
 
 /// Waits until the grace period has ended: cond_synchronize_rcu(). -EDEADLK if it waits for a
@@ -248,14 +262,13 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize(
     domain: *mut Domain,
     cookie: Cookie,
 ) -> c_int {
-    catch_panic(|| {
-        wait_result(raw::cond_synchronize(
-            // SAFETY: the caller's promise.
-            unsafe { resolve(domain) },
-            stillpoint::Cookie::from_raw(cookie),
-            false,
-        ))
-    })
+    let cookie = stillpoint::Cookie::from_raw(cookie);
+    // SAFETY: the caller's promise.
+    unsafe {
+        wait(domain, |domain| {
+            raw::cond_synchronize(domain, cookie, false)
+        })
+    }
 }
 
 /// Waits like stillpoint_domain_cond_synchronize(), but expedited:
@@ -269,14 +282,9 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(
     domain: *mut Domain,
     cookie: Cookie,
 ) -> c_int {
-    catch_panic(|| {
-        wait_result(raw::cond_synchronize(
-            // SAFETY: the caller's promise.
-            unsafe { resolve(domain) },
-            stillpoint::Cookie::from_raw(cookie),
-            true,
-        ))
-    })
+    let cookie = stillpoint::Cookie::from_raw(cookie);
+    // SAFETY: the caller's promise.
+    unsafe { wait(domain, |domain| raw::cond_synchronize(domain, cookie, true)) }
 }
 
 /// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it
@@ -289,7 +297,7 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::barrier(unsafe { resolve(domain) })))
+    unsafe { wait(domain, raw::barrier) }
 }
 
 /// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
@@ -301,7 +309,7 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::kvfree_barrier(unsafe { resolve(domain) })))
+    unsafe { wait(domain, raw::kvfree_barrier) }
 }
 
 /// Waits like stillpoint_domain_kvfree_barrier(), and also until what destructors of these objects have
@@ -317,7 +325,7 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier_nested(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| wait_result(raw::kvfree_barrier_nested(unsafe { resolve(domain) })))
+    unsafe { wait(domain, raw::kvfree_barrier_nested) }
 }
 
 /// Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
@@ -335,10 +343,9 @@ pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(
     domain: *mut Domain,
     milliseconds: u64,
 ) {
-    catch_panic_or((), || {
-        // SAFETY: the caller's promise.
-        unsafe { resolve(domain) }.set_callback_delay(Duration::from_millis(milliseconds))
-    });
+    let time = Duration::from_millis(milliseconds);
+    // SAFETY: the caller's promise.
+    unsafe { with(domain, (), |domain| domain.set_callback_delay(time)) };
 }
 
 /// Returns the callback delay in milliseconds. Async-signal-safe.
@@ -348,14 +355,9 @@ pub unsafe extern "C" fn stillpoint_domain_set_callback_delay(
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { resolve(domain) }
-            .callback_delay()
-            .as_millis()
-            .try_into()
-            .unwrap_or(u64::MAX)
-    })
+    // SAFETY: the caller's promise.
+    let delay = unsafe { with(domain, Duration::ZERO, stillpoint::Domain::callback_delay) };
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Sets how long a grace period may be held up before that counts as a stall, in milliseconds. The
@@ -370,10 +372,9 @@ pub unsafe extern "C" fn stillpoint_domain_set_stall_timeout(
     domain: *mut Domain,
     milliseconds: u64,
 ) {
-    catch_panic_or((), || {
-        // SAFETY: the caller's promise.
-        unsafe { resolve(domain) }.set_stall_timeout(Duration::from_millis(milliseconds))
-    });
+    let time = Duration::from_millis(milliseconds);
+    // SAFETY: the caller's promise.
+    unsafe { with(domain, (), |domain| domain.set_stall_timeout(time)) };
 }
 
 /// The stall handler: `stillpoint_stall_function`.
@@ -435,12 +436,8 @@ impl StallHandler {
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_start_service(domain: *mut Domain) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        let started = unsafe { resolve(domain) }.start_service();
-        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOMEM);
-        started.map(|()| 0).map_err(errno)
-    })
+    // SAFETY: the caller's promise.
+    done(|| Ok(unsafe { resolve(domain) }.start_service()?))
 }
 
 /// Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
@@ -461,17 +458,15 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(
     function: StallFunction,
     data: *mut c_void,
 ) {
-    catch_panic_or((), || {
-        // SAFETY: the caller's promise.
-        let domain = unsafe { resolve(domain) };
-        match function {
-            Some(function) => {
-                let handler = StallHandler { function, data };
-                domain.on_stall(move |report| handler.report(report));
-            }
-            None => domain.reset_on_stall(),
+    let set = |domain: &stillpoint::Domain| match function {
+        Some(function) => {
+            let handler = StallHandler { function, data };
+            domain.on_stall(move |report| handler.report(report));
         }
-    });
+        None => domain.reset_on_stall(),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(domain, (), set) };
 }
 
 /// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
@@ -488,7 +483,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
     size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
+    done(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
 /// Publishes the process's statistics from now on, for the program `stillpoint-top` and others of the
@@ -503,11 +498,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 /// child of a fork in which the system has refused it.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_publish_statistics() -> c_int {
-    catch_panic(|| {
-        let published = stillpoint::publish_statistics();
-        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOSYS);
-        published.map(|()| 0).map_err(errno)
-    })
+    done(|| Ok(stillpoint::publish_statistics()?))
 }
 
 /// Returns how many durations a histogram has; 0 for NULL.
@@ -517,10 +508,8 @@ pub extern "C" fn stillpoint_publish_statistics() -> c_int {
 /// The histogram is NULL, or one of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_histogram_count(histogram: *const Histogram) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { histogram.as_ref() }.map_or(0, Histogram::count)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(histogram, 0, Histogram::count) }
 }
 
 /// Returns the nanoseconds that a part q of a histogram's durations do not exceed: 0.5 for the
@@ -532,11 +521,9 @@ pub unsafe extern "C" fn stillpoint_histogram_count(histogram: *const Histogram)
 /// The histogram is NULL, or one of the statistics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_histogram_quantile(histogram: *const Histogram, q: f64) -> u64 {
-    catch_panic_or(0, || {
-        let nanos = |histogram: &Histogram| histogram.quantile(q).as_nanos();
-        // SAFETY: the caller's promise.
-        unsafe { histogram.as_ref() }.map_or(0, nanos) as u64
-    })
+    let nanos = |histogram: &Histogram| histogram.quantile(q).as_nanos() as u64;
+    // SAFETY: the caller's promise.
+    unsafe { get(histogram, 0, nanos) }
 }
 
 /// Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by
@@ -549,7 +536,7 @@ pub unsafe extern "C" fn stillpoint_histogram_quantile(histogram: *const Histogr
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes: usize) {
     // SAFETY: the caller's promise.
-    catch_panic_or((), || unsafe { resolve(domain) }.set_budget(bytes));
+    unsafe { with(domain, (), |domain| domain.set_budget(bytes)) };
 }
 
 /// Returns the budget, in bytes.
@@ -560,5 +547,5 @@ pub unsafe extern "C" fn stillpoint_domain_set_budget(domain: *mut Domain, bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_budget(domain: *mut Domain) -> usize {
     // SAFETY: the caller's promise.
-    catch_panic_or(0, || unsafe { resolve(domain) }.budget())
+    unsafe { with(domain, 0, stillpoint::Domain::budget) }
 }

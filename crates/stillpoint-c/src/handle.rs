@@ -1,6 +1,6 @@
 //! Handles: the objects that C has pointers to.
 
-use crate::ffi::{catch_panic_or, misuse};
+use crate::ffi::{Errno, catch_panic_or, check, done, misuse};
 use std::{
     alloc::{self, Layout},
     ffi::c_int,
@@ -8,30 +8,42 @@ use std::{
     ptr,
 };
 
-/// Writes a new handle to the caller's pointer.
+/// Makes a handle and writes it to the caller's pointer. Returns C's result.
 ///
 /// # Safety
 ///
 /// `out` is null or can be written to.
 pub(crate) unsafe fn new_handle<T>(
     out: *mut *mut T,
-    make: impl FnOnce() -> Result<T, c_int>,
-) -> Result<c_int, c_int> {
-    if out.is_null() {
-        return Err(misuse(
-            libc::EINVAL,
-            "a null output pointer for the new handle",
-        ));
+    make: impl FnOnce() -> Result<T, Errno>,
+) -> c_int {
+    done(|| {
+        check_output(out)?;
+        let mut handle = try_uninit().ok_or(libc::ENOMEM)?;
+        handle.write(make()?);
+        // SAFETY: written just now.
+        let handle = unsafe { handle.assume_init() };
+        // SAFETY: the caller's promise.
+        unsafe { out.write(Box::into_raw(handle)) };
+        Ok(())
+    })
+}
+
+/// Returns `EINVAL` for null.
+pub(crate) fn check_output<T>(out: *mut T) -> Result<(), Errno> {
+    check(!out.is_null(), libc::EINVAL, "a null output pointer")
+}
+
+/// Writes a result that the caller may not want.
+///
+/// # Safety
+///
+/// `out` is null or can be written to.
+pub(crate) unsafe fn write_if_wanted<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
     }
-    let Some(mut handle) = try_uninit() else {
-        return Err(libc::ENOMEM);
-    };
-    handle.write(make()?);
-    // SAFETY: written just now.
-    let handle = unsafe { handle.assume_init() };
-    // SAFETY: the caller's promise.
-    unsafe { out.write(Box::into_raw(handle)) };
-    Ok(0)
 }
 
 /// Returns a box for a value; `None` without memory.
@@ -61,9 +73,19 @@ pub(crate) unsafe fn free_handle<T>(handle: *mut T) {
 /// # Safety
 ///
 /// Null, or good for as long as the reference is used.
-pub(crate) unsafe fn deref<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
+pub(crate) unsafe fn deref<'a, T>(handle: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
+}
+
+/// Returns what `get` says of the value of a handle; `none` for null.
+///
+/// # Safety
+///
+/// The handle is null or good.
+pub(crate) unsafe fn get<T, R: Copy>(handle: *const T, none: R, get: impl FnOnce(&T) -> R) -> R {
+    // SAFETY: the caller's promise.
+    catch_panic_or(none, || unsafe { handle.as_ref() }.map_or(none, get))
 }
 
 /// Writes a struct that only grows to a caller that knows the first `size` bytes of it; bytes past
@@ -72,17 +94,8 @@ pub(crate) unsafe fn deref<'a, T>(handle: *const T) -> Result<&'a T, c_int> {
 /// # Safety
 ///
 /// `to` is null, or `size` bytes can be written there.
-pub(crate) unsafe fn write_sized<T: Copy>(
-    from: &T,
-    to: *mut T,
-    size: usize,
-) -> Result<c_int, c_int> {
-    if to.is_null() {
-        return Err(misuse(
-            libc::EINVAL,
-            "statistics with a null output pointer",
-        ));
-    }
+pub(crate) unsafe fn write_sized<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
+    check_output(to)?;
     // SAFETY: the caller's promise.
     unsafe {
         ptr::write_bytes(to.cast::<u8>(), 0, size);
@@ -92,5 +105,5 @@ pub(crate) unsafe fn write_sized<T: Copy>(
             size.min(size_of::<T>()),
         );
     }
-    Ok(0)
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::{
     callback::{self, Head},
     domain::{Domain, resolve},
-    ffi::{catch_panic, misuse},
+    ffi::{Errno, check, done},
     reader::may_register,
     thread::cache_buffer,
 };
@@ -74,10 +74,9 @@ pub unsafe extern "C" fn stillpoint_kvfree_buffered(
     // SAFETY: the caller's promise.
     unsafe {
         match (buffer.as_ref(), NonNull::new(block)) {
-            (Some(buffer), Some(place)) => match retire_to(buffer, place, OnNoPage::Block) {
-                Ok(()) => 0,
-                Err(_) => -libc::ENOMEM,
-            },
+            (Some(buffer), Some(place)) => {
+                retire_to(buffer, place, OnNoPage::Block).map_or(-libc::ENOMEM, |()| 0)
+            }
             _ => stillpoint_domain_kvfree(ptr::null_mut(), block),
         }
     }
@@ -102,16 +101,13 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_buffered(
                 if head.addr().wrapping_sub(block.addr()) < callback::LARGEST_OFFSET =>
             {
                 if cfg!(debug_assertions) && callback::is_queued(head) {
-                    return -queued();
+                    return done(|| check_queued(true));
                 }
                 if retire_to(buffer, place, OnNoPage::Fail).is_err() {
-                    return catch_panic(|| {
-                        callback::free_after_grace_period(
-                            resolve(ptr::null()),
-                            head,
-                            head.addr() - block.addr(),
-                        );
-                        Ok(0)
+                    let offset = head.addr() - block.addr();
+                    return done(|| {
+                        callback::free_after_grace_period(resolve(ptr::null()), head, offset);
+                        Ok(())
                     });
                 }
                 0
@@ -145,8 +141,9 @@ unsafe fn retire_to(
 }
 
 /// A block is not freed under a head that waits for a function.
-fn queued() -> c_int {
-    misuse(
+fn check_queued(queued: bool) -> Result<(), Errno> {
+    check(
+        !queued,
         libc::EBUSY,
         "kvfree_rcu() with a head that is queued: it waits for its function to be called",
     )
@@ -171,14 +168,12 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree(
     domain: *mut Domain,
     block: *mut c_void,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         let Some(block) = NonNull::new(block) else {
-            return Ok(0);
+            return Ok(());
         };
         // SAFETY: the caller's promise.
-        unsafe { retire(domain, block, OnNoPage::Block) }
-            .map(|()| 0)
-            .map_err(|_| libc::ENOMEM)
+        unsafe { retire(domain, block, OnNoPage::Block) }.map_err(|_| Errno(libc::ENOMEM))
     })
 }
 
@@ -196,26 +191,23 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_head(
     block: *mut c_void,
     head: *mut Head,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         let Some(block) = NonNull::new(block) else {
-            return Ok(0);
+            return Ok(());
         };
         let offset = head.addr().wrapping_sub(block.as_ptr().addr());
-        if offset >= callback::LARGEST_OFFSET {
-            return Err(misuse(
-                libc::EINVAL,
-                "kvfree_rcu() with a head that does not lie in the first 4096 bytes of its block",
-            ));
-        }
+        check(
+            offset < callback::LARGEST_OFFSET,
+            libc::EINVAL,
+            "kvfree_rcu() with a head that does not lie in the first 4096 bytes of its block",
+        )?;
         // SAFETY: the caller's promise.
         unsafe {
-            if callback::is_queued(head) {
-                return Err(queued());
-            }
+            check_queued(callback::is_queued(head))?;
             if retire(domain, block, OnNoPage::Fail).is_err() {
                 callback::free_after_grace_period(resolve(domain), head, offset);
             }
         }
-        Ok(0)
+        Ok(())
     })
 }

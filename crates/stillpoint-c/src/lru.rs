@@ -1,13 +1,13 @@
 //! LRU lists.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, misuse},
-    handle::{deref, free_handle, new_handle},
+    ffi::{Errno, catch_panic_or, check, done, misuse},
+    handle::{deref, free_handle, get, new_handle},
     tenant::{Hierarchy, Tenant},
 };
 use std::{
     ffi::{c_int, c_void},
-    mem::ManuallyDrop,
+    ptr,
     sync::Arc,
 };
 use stillpoint_lru::{Isolate, ListLru, Node};
@@ -39,7 +39,9 @@ impl Drop for Object {
 /// An object's representative on LRU lists, with a reference count: `struct stillpoint_entry`.
 #[expect(missing_debug_implementations, reason = "C has pointers to it alone")]
 #[repr(transparent)]
-pub struct LruEntry(stillpoint_lru::Entry<Object>);
+pub struct LruEntry(Entry);
+
+type Entry = stillpoint_lru::Entry<Object>;
 
 /// LRU lists, one for each tenant and node.
 #[derive(Debug)]
@@ -54,14 +56,15 @@ impl Lru {
     fn tenant<'a>(
         &self,
         tenant: Option<&'a Tenant>,
-    ) -> Result<Option<&'a stillpoint_lru::Tenant>, c_int> {
-        match (&self.hierarchy, tenant) {
-            (Some(own), Some(tenant)) if *own != tenant.hierarchy => Err(misuse(
-                libc::EXDEV,
-                "a tenant of another hierarchy than that of the LRU lists",
-            )),
-            _ => Ok(tenant.map(|tenant| &tenant.tenant)),
-        }
+    ) -> Result<Option<&'a stillpoint_lru::Tenant>, Errno> {
+        let own = self.hierarchy.as_ref();
+        check(
+            own.zip(tenant)
+                .is_none_or(|(own, tenant)| *own == tenant.hierarchy),
+            libc::EXDEV,
+            "a tenant of another hierarchy than that of the LRU lists",
+        )?;
+        Ok(tenant.map(|tenant| &tenant.tenant))
     }
 }
 
@@ -76,16 +79,14 @@ pub unsafe extern "C" fn stillpoint_lru_new(
     hierarchy: *mut Hierarchy,
     lru: *mut *mut Lru,
 ) -> c_int {
-    catch_panic(|| {
+    let make = || {
         // SAFETY: the caller's promise.
         let hierarchy = unsafe { hierarchy.as_ref() }.map(|hierarchy| hierarchy.0.clone());
-        let make = || {
-            let lists = ListLru::try_new(hierarchy.as_ref()).ok_or(libc::ENOMEM)?;
-            Ok(Lru { lists, hierarchy })
-        };
-        // SAFETY: the caller's promise.
-        unsafe { new_handle(lru, make) }
-    })
+        let lists = ListLru::try_new(hierarchy.as_ref()).ok_or(libc::ENOMEM)?;
+        Ok(Lru { lists, hierarchy })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(lru, make) }
 }
 
 /// Destroys the lists: their references to entries are released. NULL does nothing.
@@ -111,13 +112,9 @@ pub unsafe extern "C" fn stillpoint_entry_new(
     object: *mut c_void,
     release: ReleaseFunction,
 ) -> *mut LruEntry {
-    catch_panic_or(std::ptr::null_mut(), || {
-        Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object {
-            object,
-            release,
-        })))
-        .cast_mut()
-        .cast()
+    catch_panic_or(ptr::null_mut(), || {
+        let entry = Entry::new(Object { object, release });
+        Arc::into_raw(Arc::new(entry)).cast_mut().cast()
     })
 }
 
@@ -130,7 +127,7 @@ pub unsafe extern "C" fn stillpoint_entry_new(
 pub unsafe extern "C" fn stillpoint_entry_get(entry: *mut LruEntry) -> *mut LruEntry {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
-        unsafe { Arc::increment_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>()) };
+        unsafe { Arc::increment_strong_count(entry.cast::<Entry>()) };
     }
     entry
 }
@@ -145,7 +142,7 @@ pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
     if !entry.is_null() {
         // SAFETY: it came out of an `Arc`, by the caller's promise.
         catch_panic_or((), || unsafe {
-            Arc::decrement_strong_count(entry.cast::<stillpoint_lru::Entry<Object>>())
+            Arc::decrement_strong_count(entry.cast::<Entry>())
         });
     }
 }
@@ -158,8 +155,7 @@ pub unsafe extern "C" fn stillpoint_entry_put(entry: *mut LruEntry) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let entry = unsafe { entry.cast::<stillpoint_lru::Entry<Object>>().as_ref() };
-    entry.map_or(std::ptr::null_mut(), |entry| entry.object)
+    unsafe { get(entry, ptr::null_mut(), |entry| entry.0.object) }
 }
 
 /// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
@@ -175,22 +171,19 @@ pub unsafe extern "C" fn stillpoint_lru_add(
     tenant: *mut Tenant,
     entry: *mut LruEntry,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
-        if entry.is_null() {
-            return Err(misuse(libc::EINVAL, "stillpoint_lru_add() of NULL"));
-        }
+        check(
+            !entry.is_null(),
+            libc::EINVAL,
+            "stillpoint_lru_add() of NULL",
+        )?;
         let tenant = lru.tenant(tenant)?;
         // SAFETY: the reference of this `Arc` was counted just now.
-        let item = unsafe {
-            Arc::from_raw(stillpoint_entry_get(entry).cast::<stillpoint_lru::Entry<Object>>())
-        };
-        if lru.lists.add(tenant, item) {
-            Ok(0)
-        } else {
-            Err(libc::EEXIST)
-        }
+        let item = unsafe { Arc::from_raw(stillpoint_entry_get(entry).cast::<Entry>()) };
+        let added = lru.lists.add(tenant, item);
+        added.then_some(()).ok_or(Errno(libc::EEXIST))
     })
 }
 
@@ -202,10 +195,10 @@ pub unsafe extern "C" fn stillpoint_lru_add(
 /// The handle is good; the entry is alive, and the caller has a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let (lru, entry) = unsafe { (deref(lru)?, deref(entry)?) };
-        lru.lists.del(&entry.0).map(|_| 0).ok_or(libc::ENOENT)
+        lru.lists.del(&entry.0).map(drop).ok_or(Errno(libc::ENOENT))
     })
 }
 
@@ -215,7 +208,7 @@ pub extern "C" fn stillpoint_nodes() -> usize {
     catch_panic_or(1, || Node::all().count())
 }
 
-fn node(number: usize) -> Result<Node, c_int> {
+fn node(number: usize) -> Result<Node, Errno> {
     Node::all()
         .nth(number)
         .ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
@@ -233,14 +226,12 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(
     tenant: *const Tenant,
     number: usize,
 ) -> usize {
-    catch_panic_or(0, || {
-        let count = || {
-            // SAFETY: the caller's promise.
-            let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
-            Ok::<_, c_int>(lru.lists.count_one(lru.tenant(tenant)?, node(number)?))
-        };
-        count().unwrap_or(0)
-    })
+    let count = || {
+        // SAFETY: the caller's promise.
+        let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
+        Ok::<_, Errno>(lru.lists.count_one(lru.tenant(tenant)?, node(number)?))
+    };
+    catch_panic_or(0, || count().unwrap_or(0))
 }
 
 /// Returns how many entries there are. list_lru_count().
@@ -250,10 +241,8 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { lru.as_ref() }.map_or(0, |lru| lru.lists.count())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(lru, 0, |lru| lru.lists.count()) }
 }
 
 /// The result of an isolate function: what the walk does with the entry. The kernel's
@@ -309,25 +298,22 @@ pub unsafe extern "C" fn stillpoint_lru_walk(
     function: IsolateFunction,
     data: *mut c_void,
 ) -> usize {
-    catch_panic_or(0, || {
-        let walk = || {
-            // SAFETY: the caller's promise.
-            let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
-            let function = function
-                .ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
-            let ask = |item: &Arc<stillpoint_lru::Entry<Object>>| {
-                // SAFETY: the caller's promise; the walk has a reference to the entry.
-                isolate(unsafe { function(Arc::as_ptr(item).cast_mut().cast(), item.object, data) })
-            };
-            Ok::<_, c_int>(match number {
-                usize::MAX => lru.lists.walk(budget, ask),
-                _ => lru
-                    .lists
-                    .walk_one(lru.tenant(tenant)?, node(number)?, budget, ask),
-            })
+    let walk = || {
+        // SAFETY: the caller's promise.
+        let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
+        let function = function
+            .ok_or_else(|| misuse(libc::EINVAL, "stillpoint_lru_walk() without a function"))?;
+        let ask = |item: &Arc<Entry>| {
+            // SAFETY: the caller's promise; the walk has a reference to the entry.
+            isolate(unsafe { function(Arc::as_ptr(item).cast_mut().cast(), item.object, data) })
         };
-        walk().unwrap_or(0)
-    })
+        if number == usize::MAX {
+            return Ok(lru.lists.walk(budget, ask));
+        }
+        let (tenant, node) = (lru.tenant(tenant)?, node(number)?);
+        Ok::<_, Errno>(lru.lists.walk_one(tenant, node, budget, ask))
+    };
+    catch_panic_or(0, || walk().unwrap_or(0))
 }
 
 /// The subject of a shrinker's call. It is valid until the function returns.
@@ -381,17 +367,14 @@ impl CallbackShrinker {
         scope: &stillpoint_lru::Scope<'_>,
         call: impl FnOnce(*const Scope) -> R,
     ) -> R {
-        // This is never dropped as a whole; its parts are.
-        let mut tenant = ManuallyDrop::new(Tenant {
+        let mut tenant = Tenant {
             tenant: scope.tenant.clone(),
             hierarchy: self.hierarchy.clone(),
-        });
-        let result = call(&Scope {
-            tenant: &raw mut *tenant,
+        };
+        call(&Scope {
+            tenant: &raw mut tenant,
             node: scope.node.index(),
-        });
-        drop(ManuallyDrop::into_inner(tenant));
-        result
+        })
     }
 }
 
@@ -414,23 +397,24 @@ impl stillpoint_lru::Shrink for CallbackShrinker {
     }
 
     fn seeks(&self) -> u32 {
-        if self.ops.seeks == 0 {
-            2
-        } else {
-            self.ops.seeks
-        }
+        or(self.ops.seeks, 2)
     }
 
     fn batch(&self) -> usize {
-        if self.ops.batch == 0 {
-            128
-        } else {
-            self.ops.batch
-        }
+        or(self.ops.batch, 128)
     }
 
     fn per_tenant(&self) -> bool {
         !self.ops.not_per_tenant
+    }
+}
+
+/// Returns `default` for a field that is 0.
+fn or<T: Default + PartialEq>(field: T, default: T) -> T {
+    if field == T::default() {
+        default
+    } else {
+        field
     }
 }
 
@@ -454,26 +438,26 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
     ops: *const ShrinkerOps,
     shrinker: *mut *mut Shrinker,
 ) -> c_int {
-    catch_panic(|| {
+    let register = || {
         // SAFETY: the caller's promise.
-        let (hierarchy, ops) = unsafe { (&deref(hierarchy)?.0, *deref(ops)?) };
-        if ops.count.is_none() || ops.scan.is_none() {
-            return Err(misuse(libc::EINVAL, "a shrinker without both functions"));
-        }
-        let register = || {
-            let made = Arc::new(CallbackShrinker {
-                ops,
-                hierarchy: hierarchy.clone(),
-            });
-            let registration = hierarchy.register(made).map_err(|_| libc::ENOSPC)?;
-            Ok(Shrinker {
-                registration,
-                hierarchy: hierarchy.clone(),
-            })
-        };
-        // SAFETY: the caller's promise.
-        unsafe { new_handle(shrinker, register) }
-    })
+        let (hierarchy, ops) = unsafe { (deref(hierarchy)?.0.clone(), *deref(ops)?) };
+        check(
+            ops.count.is_some() && ops.scan.is_some(),
+            libc::EINVAL,
+            "a shrinker without both functions",
+        )?;
+        let made = Arc::new(CallbackShrinker {
+            ops,
+            hierarchy: hierarchy.clone(),
+        });
+        let registration = hierarchy.register(made).map_err(|_| libc::ENOSPC)?;
+        Ok(Shrinker {
+            registration,
+            hierarchy,
+        })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(shrinker, register) }
 }
 
 /// Declares that all objects that the shrinker can free are on this lru's lists: it is then not
@@ -487,17 +471,16 @@ pub unsafe extern "C" fn stillpoint_shrinker_covers(
     shrinker: *mut Shrinker,
     lru: *mut Lru,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let (shrinker, lru) = unsafe { (deref(shrinker)?, deref(lru)?) };
-        if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {
-            return Err(misuse(
-                libc::EXDEV,
-                "a shrinker that is to cover the lists of another hierarchy",
-            ));
-        }
+        check(
+            lru.hierarchy.as_ref() == Some(&shrinker.hierarchy),
+            libc::EXDEV,
+            "a shrinker that is to cover the lists of another hierarchy",
+        )?;
         shrinker.registration.covers(&lru.lists);
-        Ok(0)
+        Ok(())
     })
 }
 

@@ -5,7 +5,8 @@ mod look;
 
 use crate::{
     domain::Domain,
-    ffi::{catch_panic, misuse, stillpoint_reports_misuse},
+    ffi::{Errno, check, done, misuse, stillpoint_reports_misuse},
+    handle::check_output,
 };
 use std::{
     ffi::{c_int, c_uint, c_void},
@@ -71,14 +72,12 @@ fn is_protected(map: &Nodes) -> bool {
 #[cold]
 fn is_seen_protected(map: &Nodes) -> bool {
     let domain = map.domain();
-    let protected = raw::is_reading(domain) || raw::has_readers(domain);
-    if !protected {
-        misuse(
-            libc::EPERM,
-            "a map is used outside of read-side critical sections of its domain",
-        );
-    }
-    protected
+    check(
+        raw::is_reading(domain) || raw::has_readers(domain),
+        libc::EPERM,
+        "a map is used outside of read-side critical sections of its domain",
+    )
+    .is_ok()
 }
 
 /// The map, for a change of it.
@@ -86,21 +85,17 @@ fn is_seen_protected(map: &Nodes) -> bool {
 /// # Safety
 ///
 /// The map is NULL or alive.
-unsafe fn to_change(map: *const Map) -> Result<ManuallyDrop<Nodes>, c_int> {
+unsafe fn to_change(map: *const Map) -> Result<ManuallyDrop<Nodes>, Errno> {
     // SAFETY: the caller's promise.
     let map = unsafe { borrow(map) }.ok_or_else(|| misuse(libc::EINVAL, "a null map"))?;
-    if is_protected(&map) {
-        Ok(map)
-    } else {
-        Err(libc::EPERM)
-    }
+    is_protected(&map).then_some(map).ok_or(Errno(libc::EPERM))
 }
 
-fn given<T>(function: Option<T>) -> Result<T, c_int> {
+fn given<T>(function: Option<T>) -> Result<T, Errno> {
     function.ok_or_else(|| misuse(libc::EINVAL, "a map's function that is null"))
 }
 
-fn node(node: *mut MapNode) -> Result<NonNull<Node>, c_int> {
+fn node(node: *mut MapNode) -> Result<NonNull<Node>, Errno> {
     NonNull::new(node.cast())
         .filter(|node| Node::fits(*node))
         .ok_or_else(|| {
@@ -111,8 +106,10 @@ fn node(node: *mut MapNode) -> Result<NonNull<Node>, c_int> {
         })
 }
 
-fn no_memory(_: Exhausted) -> c_int {
-    libc::ENOMEM
+impl From<Exhausted> for Errno {
+    fn from(_: Exhausted) -> Self {
+        Self(libc::ENOMEM)
+    }
 }
 
 fn pointer(node: Option<NonNull<Node>>) -> *mut MapNode {
@@ -151,19 +148,20 @@ pub unsafe extern "C" fn stillpoint_map_new(
     map: *mut *mut Map,
 ) -> c_int {
     const KEEP_CAPACITY: c_uint = 1;
-    catch_panic(|| {
-        if map.is_null() || flags & !KEEP_CAPACITY != 0 {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_map_new() with a null output pointer or unknown flags",
-            ));
-        }
+    done(|| {
+        check_output(map)?;
+        let known = flags & !KEEP_CAPACITY == 0;
+        check(
+            known,
+            libc::EINVAL,
+            "stillpoint_map_new() with unknown flags",
+        )?;
         // SAFETY: the caller's promise.
         let domain = unsafe { domain.as_ref() }.map(|domain| &domain.0);
-        let made = Nodes::new(domain, capacity, flags & KEEP_CAPACITY != 0).map_err(no_memory)?;
+        let made = Nodes::new(domain, capacity, flags & KEEP_CAPACITY != 0)?;
         // SAFETY: the caller's promise.
         unsafe { map.write(made.into_raw().cast()) };
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -184,10 +182,10 @@ pub unsafe extern "C" fn stillpoint_map_destroy(
     function: NodeFunction,
     data: *mut c_void,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let Some(nodes) = (unsafe { borrow(map) }) else {
-            return Ok(0);
+            return Ok(());
         };
         match function {
             Some(function) => {
@@ -195,10 +193,10 @@ pub unsafe extern "C" fn stillpoint_map_destroy(
                 let give = |node: NonNull<Node>| unsafe { function(node.as_ptr().cast(), data) };
                 ManuallyDrop::into_inner(nodes).end(give);
             }
-            None if nodes.len() != 0 => return Err(libc::ENOTEMPTY),
+            None if nodes.len() != 0 => return Err(libc::ENOTEMPTY.into()),
             None => drop(ManuallyDrop::into_inner(nodes)),
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -235,11 +233,8 @@ pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
 /// The map is NULL or alive; inside a section of its domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        let reserved = unsafe { to_change(map)?.pinned().reserve(nodes) };
-        reserved.map(|()| 0).map_err(no_memory)
-    })
+    // SAFETY: the caller's promise.
+    done(|| unsafe { Ok(to_change(map)?.pinned().reserve(nodes)?) })
 }
 
 /// Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
@@ -251,9 +246,9 @@ pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> 
 /// The map is NULL or alive; inside a section of its domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_shrink(map: *mut Map) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         unsafe { to_change(map)?.pinned().shrink_to_fit() };
-        Ok(0)
+        Ok(())
     })
 }

@@ -1,8 +1,8 @@
 //! Memory pressure: the system's notifications start passes over a hierarchy.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or},
-    handle::{deref, free_handle, new_handle},
+    ffi::Errno,
+    handle::{deref, free_handle, get, new_handle},
     tenant::Hierarchy,
 };
 use std::{
@@ -71,12 +71,14 @@ fn watch_of_service_manager() -> Result<Option<PressureWatch>, PressureError> {
     Ok(PressureWatch::from_env()?.or_else(null_device))
 }
 
-fn errno(error: PressureError) -> c_int {
-    match error {
-        PressureError::Refused { source, .. } | PressureError::Thread(source) => {
-            source.raw_os_error().unwrap_or(libc::EIO)
+impl From<PressureError> for Errno {
+    fn from(error: PressureError) -> Self {
+        match error {
+            PressureError::Refused { source, .. } | PressureError::Thread(source) => {
+                Self(source.raw_os_error().unwrap_or(libc::EIO))
+            }
+            _ => Self(libc::EINVAL),
         }
-        _ => libc::EINVAL,
     }
 }
 
@@ -97,52 +99,47 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
     options: *const PressureOptions,
     pressure: *mut *mut Pressure,
 ) -> c_int {
-    catch_panic(|| {
+    let start = || {
         // SAFETY: the caller's promise.
         let (hierarchy, options) = unsafe { (&deref(hierarchy)?.0, options.as_ref()) };
-        let start = || {
-            let mut watch = match options {
-                Some(options) if !options.path.is_null() => {
+        let mut watch = match options {
+            Some(options) if !options.path.is_null() => {
+                // SAFETY: the caller's promise.
+                let path = unsafe { CStr::from_ptr(options.path) };
+                let watch = PressureWatch::new(OsStr::from_bytes(path.to_bytes()));
+                let (payload, size) = (options.payload.cast::<u8>(), options.payload_size);
+                if payload.is_null() {
+                    watch
+                } else {
                     // SAFETY: the caller's promise.
-                    let path = unsafe { CStr::from_ptr(options.path) };
-                    let watch = PressureWatch::new(OsStr::from_bytes(path.to_bytes()));
-                    if options.payload.is_null() {
-                        watch
-                    } else {
-                        // SAFETY: the caller's promise.
-                        watch.payload(unsafe {
-                            slice::from_raw_parts(
-                                options.payload.cast::<u8>(),
-                                options.payload_size,
-                            )
-                        })
-                    }
-                }
-                _ => match watch_of_service_manager().map_err(errno)? {
-                    Some(watch) => watch,
-                    None if options.is_some_and(|options| options.or_system) => {
-                        PressureWatch::system()
-                    }
-                    None => return Err(libc::ENODATA),
-                },
-            };
-            if let Some(options) = options {
-                if options.target > 0 {
-                    watch = watch.target(options.target);
-                }
-                if let Some(function) = options.after {
-                    let mut after = PassCallback {
-                        function,
-                        data: options.data,
-                    };
-                    watch = watch.after_pass(move |relieved| after.call(relieved));
+                    watch.payload(unsafe { slice::from_raw_parts(payload, size) })
                 }
             }
-            Ok(Pressure(watch.start(hierarchy).map_err(errno)?))
+            _ => match watch_of_service_manager()? {
+                Some(watch) => watch,
+                None if options.is_some_and(|options| options.or_system) => PressureWatch::system(),
+                None => return Err(libc::ENODATA.into()),
+            },
         };
-        // SAFETY: the caller's promise.
-        unsafe { new_handle(pressure, start) }
-    })
+        if let Some(&PressureOptions {
+            target,
+            after,
+            data,
+            ..
+        }) = options
+        {
+            if target > 0 {
+                watch = watch.target(target);
+            }
+            if let Some(function) = after {
+                let mut after = PassCallback { function, data };
+                watch = watch.after_pass(move |relieved| after.call(relieved));
+            }
+        }
+        Ok(Pressure(watch.start(hierarchy)?))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(pressure, start) }
 }
 
 /// Returns how many passes have been run because of memory pressure. 0 for NULL. Async-signal-safe.
@@ -153,7 +150,7 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, stillpoint_lru::Pressure::events) }
+    unsafe { get(pressure, 0, |pressure| pressure.0.events()) }
 }
 
 /// Returns how many notifications came less than a tenth of a second after a pass. The next pass
@@ -166,7 +163,7 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, stillpoint_lru::Pressure::coalesced) }
+    unsafe { get(pressure, 0, |pressure| pressure.0.coalesced()) }
 }
 
 /// Returns how many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
@@ -177,7 +174,7 @@ pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, stillpoint_lru::Pressure::objects) }
+    unsafe { get(pressure, 0, |pressure| pressure.0.objects()) }
 }
 
 /// Returns how often a pass has panicked; the watch goes on. Only Rust code that takes part in
@@ -189,20 +186,7 @@ pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { read_count(pressure, stillpoint_lru::Pressure::panics) }
-}
-
-/// # Safety
-///
-/// The handle is good or NULL.
-unsafe fn read_count(
-    pressure: *const Pressure,
-    count: fn(&stillpoint_lru::Pressure) -> u64,
-) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { pressure.as_ref() }.map_or(0, |pressure| count(&pressure.0))
-    })
+    unsafe { get(pressure, 0, |pressure| pressure.0.panics()) }
 }
 
 /// Returns whether there is a thread that watches, and the file is open. False for /dev/null, for a
@@ -214,10 +198,8 @@ unsafe fn read_count(
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressure) -> bool {
-    catch_panic_or(false, || {
-        // SAFETY: the caller's promise.
-        unsafe { pressure.as_ref() }.is_some_and(|pressure| pressure.0.is_watching())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(pressure, false, |pressure| pressure.0.is_watching()) }
 }
 
 /// Ends a watch: waits for a pass under way, unless it is called on the watching thread. NULL does

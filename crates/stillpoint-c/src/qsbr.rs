@@ -2,15 +2,15 @@
 //! inside a section, except when they say otherwise.
 
 use crate::{
-    domain::{Domain, SELF_DEADLOCK, pointer},
-    ffi::{catch_panic, catch_panic_or, misuse},
+    domain::{Domain, pointer},
+    ffi::{Errno, catch_panic_or, check, done, misuse},
     static_domain::QSBR,
     thread::{self, cache_record, qsbr_record, release_qsbr_record, watch_exit},
 };
 use std::{ffi::c_int, ptr};
 use stillpoint::raw;
 
-fn registered() -> Result<&'static raw::Record, c_int> {
+fn registered() -> Result<&'static raw::Record, Errno> {
     qsbr_record().ok_or_else(|| {
         misuse(
             libc::EPERM,
@@ -30,24 +30,23 @@ pub extern "C" fn stillpoint_qsbr_global() -> *mut Domain {
 /// -ENOMEM; -ESRCH at the thread's very end.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_register() -> c_int {
-    catch_panic(|| {
-        if qsbr_record().is_some() {
-            return Err(misuse(
-                libc::EEXIST,
-                "stillpoint_qsbr_register() of a thread that is already registered",
-            ));
-        }
+    done(|| {
+        check(
+            qsbr_record().is_none(),
+            libc::EEXIST,
+            "stillpoint_qsbr_register() of a thread that is already registered",
+        )?;
         if raw::is_exiting() {
-            return Err(libc::ESRCH);
+            return Err(libc::ESRCH.into());
         }
         if !watch_exit() {
-            return Err(libc::ENOMEM);
+            return Err(libc::ENOMEM.into());
         }
         let record = raw::register_qsbr(QSBR.get());
         // SAFETY: the calling thread's.
         unsafe { record.lock() };
         cache_record(thread::QSBR, record, QSBR.get());
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -55,10 +54,10 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
 /// reader. May also be called in the destructors of pthread_key_create().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
-    catch_panic(|| {
+    done(|| {
         go_offline(registered()?);
         release_qsbr_record();
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -81,12 +80,12 @@ fn go_online(record: &raw::Record) {
 /// the thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
-    catch_panic(|| {
+    done(|| {
         go_offline(registered()?);
         if raw::is_exiting() {
             release_qsbr_record();
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -94,9 +93,9 @@ pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
 /// reader.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_online() -> c_int {
-    catch_panic(|| {
+    done(|| {
         go_online(registered()?);
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -122,15 +121,13 @@ pub extern "C" fn stillpoint_qsbr_quiescent_state_slow() {
 /// a section that the thread has begun there with stillpoint_domain_read_lock().
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_synchronize() -> c_int {
-    catch_panic(|| {
+    done(|| {
         let record = qsbr_record();
         let was_online = record.is_some_and(go_offline);
         let waited = raw::synchronize(QSBR.get(), false);
         if let (Some(record), true) = (record, was_online) {
             go_online(record);
         }
-        waited
-            .map(|()| 0)
-            .map_err(|_| misuse(libc::EDEADLK, SELF_DEADLOCK))
+        Ok(waited?)
     })
 }

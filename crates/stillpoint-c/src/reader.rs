@@ -5,8 +5,9 @@
 //! those after the thread's end has begun.
 
 use crate::{
-    domain::{Domain, resolve},
-    ffi::{catch_panic, catch_panic_or, misuse},
+    domain::{Domain, resolve, with},
+    ffi::{Errno, check, done, misuse},
+    handle::check_output,
     thread::{cache_record, unregistered, watch_exit},
 };
 use std::{
@@ -58,16 +59,7 @@ pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_unlock_slow(which: c_int) -> c_int {
     // SAFETY: the caller's business, as everywhere in C.
-    catch_panic(|| unlock_result(unsafe { raw::unlock(global(which).1) }))
-}
-
-pub(crate) fn unlock_result(outcome: Result<(), raw::NotReading>) -> Result<c_int, c_int> {
-    outcome.map(|()| 0).map_err(|_| {
-        misuse(
-            libc::EPERM,
-            "a read unlock without a lock: this thread is in no section of the domain",
-        )
-    })
+    done(|| Ok(unsafe { raw::unlock(global(which).1) }?))
 }
 
 /// Ends a section that a waiter waits for, or that has put off work; not for programs.
@@ -93,24 +85,22 @@ pub unsafe extern "C" fn stillpoint_read_unlock_special(record: *const Record) {
 /// The domain is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let domain = unsafe { resolve(domain) };
         if raw::is_registered(domain) {
-            return Err(libc::EEXIST);
+            return Err(libc::EEXIST.into());
         }
-        register(domain).map(|()| 0)
+        register(domain)
     })
 }
 
-fn register(domain: &stillpoint::Domain) -> Result<(), c_int> {
-    let registered = raw::register(domain);
-    let why = if raw::is_exiting() {
-        libc::ESRCH
-    } else {
-        libc::ENOMEM
-    };
-    registered.then_some(()).ok_or(why)
+fn register(domain: &stillpoint::Domain) -> Result<(), Errno> {
+    match raw::register(domain) {
+        true => Ok(()),
+        false if raw::is_exiting() => Err(libc::ESRCH.into()),
+        false => Err(libc::ENOMEM.into()),
+    }
 }
 
 /// A thread's handle for the inlined read side of a domain: `struct stillpoint_domain_reader`.
@@ -135,13 +125,8 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(
     domain: *mut Domain,
     reader: *mut DomainReader,
 ) -> c_int {
-    catch_panic(|| {
-        if reader.is_null() {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_domain_reader_init() with a null output pointer",
-            ));
-        }
+    done(|| {
+        check_output(reader)?;
         // SAFETY: the caller's promise.
         let used = unsafe { resolve(domain) };
         register(used)?;
@@ -150,15 +135,14 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(
             // The slow path comes before the second is looked at.
             None => (unregistered(), ptr::null()),
         };
-        // SAFETY: the caller's promise.
-        unsafe {
-            reader.write(DomainReader {
-                record,
-                started,
-                domain,
-            })
+        let made = DomainReader {
+            record,
+            started,
+            domain,
         };
-        Ok(0)
+        // SAFETY: the caller's promise.
+        unsafe { reader.write(made) };
+        Ok(())
     })
 }
 
@@ -172,7 +156,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(
     reader: *const DomainReader,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unlock_result(unsafe { raw::unlock(resolve((*reader).domain)) }))
+    unsafe { stillpoint_domain_read_unlock((*reader).domain.cast_mut()) }
 }
 
 /// The slow path of stillpoint_domain_reader_lock(); not for programs.
@@ -194,7 +178,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_lock_slow(reader: *const Domai
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) -> bool {
     // SAFETY: the caller's promise.
-    catch_panic_or(false, || raw::is_registered(unsafe { resolve(domain) }))
+    unsafe { with(domain, false, raw::is_registered) }
 }
 
 /// Begins a section of the domain, or a level of it: srcu_read_lock(). Like stillpoint_read_lock(),
@@ -218,7 +202,7 @@ pub unsafe extern "C" fn stillpoint_domain_read_lock(domain: *mut Domain) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unlock_result(unsafe { raw::unlock(resolve(domain)) }))
+    done(|| Ok(unsafe { raw::unlock(resolve(domain)) }?))
 }
 
 /// Returns whether the calling thread is inside a section of the domain: rcu_read_lock_held().
@@ -229,7 +213,7 @@ pub unsafe extern "C" fn stillpoint_domain_read_unlock(domain: *mut Domain) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -> bool {
     // SAFETY: the caller's promise.
-    catch_panic_or(false, || raw::is_reading(unsafe { resolve(domain) }))
+    unsafe { with(domain, false, raw::is_reading) }
 }
 
 /// A section that belongs to no thread: `struct stillpoint_guard`. It is the record.
@@ -261,21 +245,19 @@ pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Gu
 /// The guard is the caller's and has not been ended; the name is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c_char) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        let Some(guard) = (unsafe { guard.as_ref() }).filter(|_| !name.is_null()) else {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_guard_name() with a null guard or name",
-            ));
-        };
+    done(|| {
+        check(
+            !guard.is_null() && !name.is_null(),
+            libc::EINVAL,
+            "stillpoint_guard_name() with a null guard or name",
+        )?;
         // SAFETY: the caller's promise.
         unsafe {
-            guard
+            (*guard)
                 .0
                 .set_name(CStr::from_ptr(name).to_string_lossy().into())
         };
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -287,13 +269,13 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
 /// The guard is the caller's, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_guard_end(guard: *mut Guard) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let Some(guard) = (unsafe { guard.as_ref() }) else {
-            return Ok(0);
+            return Ok(());
         };
         // SAFETY: the caller's promise.
-        unsafe { guard.0.unlock_owned() }.map(|()| 0).map_err(|_| {
+        unsafe { guard.0.unlock_owned() }.map_err(|_| {
             misuse(
                 libc::EPERM,
                 "stillpoint_guard_end() of a guard that has been ended",

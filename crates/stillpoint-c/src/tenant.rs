@@ -1,8 +1,8 @@
 //! Tenants with limits, and charges to them.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, misuse},
-    handle::{deref, free_handle, new_handle, write_sized},
+    ffi::{Errno, catch_panic_or, done, misuse},
+    handle::{check_output, deref, free_handle, get, new_handle, write_if_wanted, write_sized},
 };
 use std::{ffi::c_int, ptr};
 use stillpoint_lru::{ChargeError, CreateError, DeleteError, Reclaimed, TenantStatistics};
@@ -27,19 +27,21 @@ const _: () = assert!(
     size_of::<Charge>() == 2 * size_of::<u64>() && align_of::<Charge>() == align_of::<u64>()
 );
 
-fn errno(error: ChargeError) -> c_int {
-    match error {
-        ChargeError::InSection => misuse(
-            libc::EDEADLK,
-            "a charge that meets a limit inside a read-side critical section or a callback",
-        ),
-        ChargeError::InShrinker => libc::EAGAIN,
-        ChargeError::TooLarge => libc::E2BIG,
-        ChargeError::NoTenant => misuse(
-            libc::EINVAL,
-            "a charge of no bytes cannot grow: make a new one",
-        ),
-        _ => libc::ENOMEM,
+impl From<ChargeError> for Errno {
+    fn from(error: ChargeError) -> Self {
+        match error {
+            ChargeError::InSection => misuse(
+                libc::EDEADLK,
+                "a charge that meets a limit inside a read-side critical section or a callback",
+            ),
+            ChargeError::InShrinker => Self(libc::EAGAIN),
+            ChargeError::TooLarge => Self(libc::E2BIG),
+            ChargeError::NoTenant => misuse(
+                libc::EINVAL,
+                "a charge of no bytes cannot grow: make a new one",
+            ),
+            _ => Self(libc::ENOMEM),
+        }
     }
 }
 
@@ -50,14 +52,12 @@ fn errno(error: ChargeError) -> c_int {
 /// The handle can be written to `hierarchy`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy) -> c_int {
+    let make = || {
+        let made = stillpoint_lru::Hierarchy::try_new();
+        made.map(Hierarchy).ok_or(Errno(libc::ENOMEM))
+    };
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe {
-        new_handle(hierarchy, || {
-            stillpoint_lru::Hierarchy::try_new()
-                .map(Hierarchy)
-                .ok_or(libc::ENOMEM)
-        })
-    })
+    unsafe { new_handle(hierarchy, make) }
 }
 
 /// Releases a handle. The hierarchy lives as long as any object that was made for it. NULL does
@@ -86,19 +86,16 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     target: u64,
     relieved: *mut Reclaimed,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { deref(hierarchy) }?.0;
-        let done = if target == u64::MAX {
-            hierarchy.reclaim()
-        } else {
-            hierarchy.reclaim_to(target)
+        let reclaimed = match target {
+            u64::MAX => hierarchy.reclaim(),
+            _ => hierarchy.reclaim_to(target),
         };
-        if !relieved.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { relieved.write(done) };
-        }
-        Ok(0)
+        // SAFETY: the caller's promise.
+        unsafe { write_if_wanted(relieved, reclaimed) };
+        Ok(())
     })
 }
 
@@ -112,18 +109,14 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(
     hierarchy: *mut Hierarchy,
     tenant: *mut *mut Tenant,
 ) -> c_int {
-    catch_panic(|| {
+    let root = || {
         // SAFETY: the caller's promise.
-        let hierarchy = &unsafe { deref(hierarchy) }?.0;
-        let root = || {
-            Ok(Tenant {
-                tenant: hierarchy.root().clone(),
-                hierarchy: hierarchy.clone(),
-            })
-        };
-        // SAFETY: the caller's promise.
-        unsafe { new_handle(tenant, root) }
-    })
+        let hierarchy = unsafe { deref(hierarchy) }?.0.clone();
+        let tenant = hierarchy.root().clone();
+        Ok(Tenant { tenant, hierarchy })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(tenant, root) }
 }
 
 /// Makes a tenant below another one, without limits. -ENOENT if the parent has been deleted,
@@ -137,22 +130,18 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
     parent: *mut Tenant,
     tenant: *mut *mut Tenant,
 ) -> c_int {
-    catch_panic(|| {
+    let create = || {
         // SAFETY: the caller's promise.
         let parent = unsafe { deref(parent) }?;
-        let create = || {
-            let made = parent.tenant.create().map_err(|error| match error {
-                CreateError::ParentDeleted => libc::ENOENT,
-                _ => libc::ENOMEM,
-            })?;
-            Ok(Tenant {
-                tenant: made,
-                hierarchy: parent.hierarchy.clone(),
-            })
-        };
-        // SAFETY: the caller's promise.
-        unsafe { new_handle(tenant, create) }
-    })
+        let tenant = parent.tenant.create().map_err(|error| match error {
+            CreateError::ParentDeleted => libc::ENOENT,
+            _ => libc::ENOMEM,
+        })?;
+        let hierarchy = parent.hierarchy.clone();
+        Ok(Tenant { tenant, hierarchy })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { new_handle(tenant, create) }
 }
 
 /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.
@@ -163,15 +152,12 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let deleted = unsafe { deref(tenant) }?.tenant.delete();
-        deleted.map(|()| 0).map_err(|error| {
-            if error == DeleteError::Root {
-                libc::EINVAL
-            } else {
-                libc::EBUSY
-            }
+        deleted.map_err(|error| match error {
+            DeleteError::Root => Errno(libc::EINVAL),
+            _ => Errno(libc::EBUSY),
         })
     })
 }
@@ -213,24 +199,20 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(
     limit: c_int,
     bytes: u64,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let tenant = &unsafe { deref(tenant) }?.tenant;
         match limit {
             0 => tenant.set_min(bytes),
             1 => tenant.set_low(bytes),
             2 => tenant.set_high(bytes),
-            3 => {
-                tenant.set_max(bytes);
-            }
+            3 => _ = tenant.set_max(bytes),
             _ => {
-                return Err(misuse(
-                    libc::EINVAL,
-                    "stillpoint_tenant_set_limit() with an invalid limit",
-                ));
+                let mistake = "stillpoint_tenant_set_limit() with an invalid limit";
+                return Err(misuse(libc::EINVAL, mistake));
             }
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -241,10 +223,8 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.usage())
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(tenant, 0, |tenant| tenant.tenant.usage()) }
 }
 
 /// Tries to reclaim `bytes` bytes from the tenant and all below it, whatever it uses:
@@ -257,10 +237,8 @@ pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
 /// The handle is good or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
-    catch_panic_or(0, || {
-        // SAFETY: the caller's promise.
-        unsafe { tenant.as_ref() }.map_or(0, |tenant| tenant.tenant.reclaim(bytes))
-    })
+    // SAFETY: the caller's promise.
+    unsafe { get(tenant, 0, |tenant| tenant.tenant.reclaim(bytes)) }
 }
 
 /// Writes the statistics, as stillpoint_domain_statistics() does.
@@ -275,7 +253,7 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     size: usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    catch_panic(|| unsafe { write_sized(&deref(tenant)?.tenant.statistics(), statistics, size) })
+    done(|| unsafe { write_sized(&deref(tenant)?.tenant.statistics(), statistics, size) })
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
@@ -295,23 +273,15 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
     bytes: usize,
     charge: *mut Charge,
 ) -> c_int {
-    catch_panic(|| {
-        if charge.is_null() {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_tenant_charge() with a null output pointer",
-            ));
-        }
+    done(|| {
+        check_output(charge)?;
         // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
         unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
-        let charged = unsafe { deref(tenant) }?
-            .tenant
-            .charge(bytes)
-            .map_err(errno)?;
+        let charged = unsafe { deref(tenant) }?.tenant.charge(bytes)?;
         // SAFETY: the caller's promise.
         unsafe { charge.write(Charge(charged)) };
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -324,11 +294,11 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
 /// STILLPOINT_CHARGE_INIT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: usize) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         let charge = unsafe { charge.as_mut() }
             .ok_or_else(|| misuse(libc::EINVAL, "stillpoint_charge_resize() of NULL"))?;
-        charge.0.resize(bytes).map(|()| 0).map_err(errno)
+        Ok(charge.0.resize(bytes)?)
     })
 }
 

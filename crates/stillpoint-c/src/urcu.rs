@@ -5,8 +5,7 @@
 
 use crate::{
     domain::{Domain, pointer},
-    ffi::{catch_panic, catch_panic_or},
-    reader::unlock_result,
+    ffi::{catch_panic_or, done},
     static_domain::{self, StaticDomain, URCU_BP, URCU_MB},
     thread::{cache_urcu_record, qsbr_record, watch_exit},
 };
@@ -112,5 +111,5 @@ pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_unlock_slow(flavour: c_int) -> c_int {
     // SAFETY: the caller's business, as everywhere in C.
-    catch_panic(|| unlock_result(unsafe { raw::unlock(domain(flavour)) }))
+    done(|| Ok(unsafe { raw::unlock(domain(flavour)) }?))
 }

@@ -1,7 +1,8 @@
 //! What puts nodes in and takes them out.
 
 use super::{Map, MapNode, MatchFunction, given, is_match, node, pointer, to_change};
-use crate::ffi::{catch_panic, misuse, stillpoint_reports_misuse};
+use crate::ffi::{Errno, check, done, stillpoint_reports_misuse};
+use crate::handle::{check_output, write_if_wanted};
 use std::{
     ffi::{c_int, c_void},
     ptr::NonNull,
@@ -13,21 +14,23 @@ use stillpoint_map::internal::{Node, Nodes};
 /// # Safety
 ///
 /// As for [`stillpoint_map_add`].
-unsafe fn new_node(map: &Nodes, hash: u64, new: *mut MapNode) -> Result<NonNull<Node>, c_int> {
+unsafe fn new_node(map: &Nodes, hash: u64, new: *mut MapNode) -> Result<NonNull<Node>, Errno> {
     let new = node(new)?;
     // SAFETY: the caller's promise.
     let map = unsafe { map.pinned() };
-    if stillpoint_reports_misuse() && map.find(hash, |other| other == new).is_some() {
-        return Err(is_there());
-    }
+    let is_there = stillpoint_reports_misuse() && map.find(hash, |other| other == new).is_some();
+    check_new(!is_there)?;
     Ok(new)
 }
 
-fn is_there() -> c_int {
-    misuse(
-        libc::EBUSY,
-        "a node is put into a map that is in it already",
-    )
+fn check_new(is_new: bool) -> Result<(), Errno> {
+    let mistake = "a node is put into a map that is in it already";
+    check(is_new, libc::EBUSY, mistake)
+}
+
+/// Returns C's result of a change that `made` a difference: the node was in the map.
+fn found(made: bool) -> Result<(), Errno> {
+    made.then_some(()).ok_or(Errno(libc::ENOENT))
 }
 
 /// Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
@@ -45,14 +48,14 @@ fn is_there() -> c_int {
 /// find it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut MapNode) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
             let new = new_node(&map, hash, new)?;
             map.pinned().add(hash, new);
-            Ok(0)
         }
+        Ok(())
     })
 }
 
@@ -76,7 +79,7 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
     new: *mut MapNode,
     existing: *mut *mut MapNode,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
@@ -84,15 +87,11 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
             let new = new_node(&map, hash, new)?;
             let found = map.pinned().add_unique(hash, new, is_match(function, key));
             let Some(found) = found else {
-                return Ok(0);
+                return Ok(());
             };
-            if found == new {
-                return Err(is_there());
-            }
-            if let Some(existing) = existing.as_mut() {
-                *existing = found.as_ptr().cast();
-            }
-            Err(libc::EEXIST)
+            check_new(found != new)?;
+            write_if_wanted(existing, pointer(Some(found)));
+            Err(libc::EEXIST.into())
         }
     })
 }
@@ -115,23 +114,19 @@ pub unsafe extern "C" fn stillpoint_map_add_replace(
     new: *mut MapNode,
     old: *mut *mut MapNode,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
-            let (function, old) = (given(function)?, given(old.as_mut())?);
+            let function = given(function)?;
+            check_output(old)?;
             let new = new_node(&map, hash, new)?;
-            let replaced = map
-                .pinned()
-                .add_or_replace(hash, new, is_match(function, key));
-            match replaced {
-                Some(found) if found == new => Err(is_there()),
-                found => {
-                    *old = pointer(found);
-                    Ok(0)
-                }
-            }
+            let map = map.pinned();
+            let replaced = map.add_or_replace(hash, new, is_match(function, key));
+            check_new(replaced != Some(new))?;
+            old.write(pointer(replaced));
         }
+        Ok(())
     })
 }
 
@@ -152,19 +147,13 @@ pub unsafe extern "C" fn stillpoint_map_replace(
     old: *mut MapNode,
     new: *mut MapNode,
 ) -> c_int {
-    catch_panic(|| {
+    done(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
             let (old, new) = (node(old)?, node(new)?);
-            if old == new {
-                return Err(is_there());
-            }
-            if map.pinned().replace(old, new) {
-                Ok(0)
-            } else {
-                Err(libc::ENOENT)
-            }
+            check_new(old != new)?;
+            found(map.pinned().replace(old, new))
         }
     })
 }
@@ -182,15 +171,6 @@ pub unsafe extern "C" fn stillpoint_map_replace(
 /// It has been in a map.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_del(map: *mut Map, old: *mut MapNode) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let map = to_change(map)?;
-            if map.pinned().remove(node(old)?) {
-                Ok(0)
-            } else {
-                Err(libc::ENOENT)
-            }
-        }
-    })
+    // SAFETY: the caller's promise.
+    done(|| unsafe { found(to_change(map)?.pinned().remove(node(old)?)) })
 }
