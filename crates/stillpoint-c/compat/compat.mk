@@ -4,7 +4,6 @@
 #   make URCU_VERSION=0.13      libraries in place of that version's; by default of the one that is installed, or of 0.15
 #   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
 #   make bench-compat           compat/bench
-#   make bench-waits            waits for grace periods, as rcutorture's uperf has them
 COMPAT := $(OUT)/compat
 COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
 COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
@@ -23,7 +22,7 @@ compat: $(COMPAT_LIBRARIES) $(COMPAT)/liburcu.so.8
 COMPAT_SYMBOLS := $(ROOT)/compat/runtime/pointer.c $(ROOT)/compat/runtime/futex.c
 
 # It finds libstillpoint beside its own directory, or, installed, above.
-$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(COMPAT_SYMBOLS) $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
+$(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(COMPAT_SYMBOLS) $(ROOT)/compat/lib/compat.h $(COMPAT_HEADERS) \
     $(OUT)/libstillpoint.so
 	@mkdir -p $(COMPAT)
 	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_FLAGS) $(COMPAT_INCLUDE) -shared -o $@ $< $(COMPAT_SYMBOLS) -L$(OUT) -lstillpoint \
@@ -63,7 +62,3 @@ check-compat: compat $(OUT)/libstillpoint.a
 .PHONY: bench-compat
 bench-compat: compat
 	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/run
-
-.PHONY: bench-waits
-bench-waits: compat
-	CC="$(CC)" OUT=$(OUT) $(ROOT)/compat/bench/waits

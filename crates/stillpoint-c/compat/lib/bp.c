@@ -1,6 +1,6 @@
 /* Instead of liburcu-bp.so.8. SPDX: MIT OR Apache-2.0 */
+#define FLAVOUR bp
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
-#define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
 #include "compat.h"
 
 #include <urcu/pointer.h>
@@ -29,15 +29,4 @@ PUBLIC void *urcu_bp_cmpxchg_pointer_sym(void **p, void *old, void *v)
 PUBLIC void urcu_bp_register(void)
 {
     urcu_bp_register_thread();
-}
-
-/*
- * The flavour as a structure of functions, which unmodified programs give to the hash table (cds_lfht_new() has its address). It is data, but no
- * state of readers: who uses it calls.
- */
-PUBLIC const struct rcu_flavor_struct urcu_bp_flavor = STRUCTURE(urcu_bp_);
-
-__attribute__((constructor)) static void prepare(void)
-{
-    refuse_company("urcu_bp_gp");
 }

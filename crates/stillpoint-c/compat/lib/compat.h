@@ -16,18 +16,30 @@
 
 #include <urcu/stillpoint/runtime.h>
 
-#include "../runtime/structure.h"
-
 #define PUBLIC __attribute__((visibility("default")))
+#define PASTE_(flavour, name) urcu_##flavour##_##name
+#define NAME(flavour, name) PASTE_(flavour, name)
+#define QUOTED_(name) #name
+#define QUOTED(name) QUOTED_(name)
+
 #define STILLPOINT_FLAVOUR_API_ PUBLIC
+#define STILLPOINT_FLAVOUR_(name) NAME(FLAVOUR, name)
 #include <urcu/stillpoint/flavour.h>
+
+/*
+ * The flavour as a structure of functions, which unmodified programs give to the hash table (cds_lfht_new() has its address). It is data, but no
+ * state of readers: who uses it calls.
+ */
+#define OURS(name) NAME(FLAVOUR, name)
+PUBLIC const struct rcu_flavor_struct OURS(flavor) = STILLPOINT_STRUCTURE_(OURS);
 
 /*
  * With LD_PRELOAD liburcu's own library of this flavour may be loaded as well, under another file name than this one's (liburcu.so.8 for
  * liburcu-memb.so.8). Then a program with inlined readers would find its data there, and be unprotected.
  */
-static void refuse_company(const char *data)
+__attribute__((constructor)) static void refuse_company(void)
 {
+    const char *data = QUOTED(OURS(gp));
     if (dlsym(RTLD_DEFAULT, data)) {
         fprintf(stderr, "stillpoint: %s is there, so liburcu's own library of this flavour is loaded beside Stillpoint's: use LD_LIBRARY_PATH "
                         "with the directory of Stillpoint's instead of LD_PRELOAD\n", data);

@@ -1,15 +1,4 @@
 /* Instead of liburcu-mb.so.8. SPDX: MIT OR Apache-2.0 */
+#define FLAVOUR mb
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MB_
-#define STILLPOINT_FLAVOUR_(name) urcu_mb_##name
 #include "compat.h"
-
-/*
- * The flavour as a structure of functions, which unmodified programs give to the hash table (cds_lfht_new() has its address). It is data, but no
- * state of readers: who uses it calls.
- */
-PUBLIC const struct rcu_flavor_struct urcu_mb_flavor = STRUCTURE(urcu_mb_);
-
-__attribute__((constructor)) static void prepare(void)
-{
-    refuse_company("urcu_mb_gp");
-}

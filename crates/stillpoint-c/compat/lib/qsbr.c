@@ -1,15 +1,4 @@
 /* Instead of liburcu-qsbr.so.8. SPDX: MIT OR Apache-2.0 */
+#define FLAVOUR qsbr
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
-#define STILLPOINT_FLAVOUR_(name) urcu_qsbr_##name
 #include "compat.h"
-
-/*
- * The flavour as a structure of functions, which unmodified programs give to the hash table (cds_lfht_new() has its address). It is data, but no
- * state of readers: who uses it calls.
- */
-PUBLIC const struct rcu_flavor_struct urcu_qsbr_flavor = STRUCTURE(urcu_qsbr_);
-
-__attribute__((constructor)) static void prepare(void)
-{
-    refuse_company("urcu_qsbr_gp");
-}

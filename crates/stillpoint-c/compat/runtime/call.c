@@ -106,26 +106,29 @@ void set_running(struct flavour *flavour, struct call_rcu_data *data, bool runni
     }
 }
 
+/* Takes a worker of QSBR on line for its callbacks, and off; for others there is nothing to do. */
+static void set_online(int flavour, bool online)
+{
+    if (flavour == STILLPOINT_URCU_QSBR_) {
+        (void)(online ? stillpoint_qsbr_online() : stillpoint_qsbr_offline());
+    }
+}
+
 /* Calls the batch. Between two callbacks a fork may come. */
 static void run(struct flavour *flavour, struct call_rcu_data *data)
 {
-    bool qsbr = data->flavour == STILLPOINT_URCU_QSBR_;
     while (data->batch) {
         struct rcu_head *head = data->batch;
         data->batch = head->next;
         head->func(head);
         if (__builtin_expect(__atomic_load_n(&flavour->paused, __ATOMIC_RELAXED), 0)) {
-            if (qsbr) {
-                stillpoint_qsbr_offline();
-            }
+            set_online(data->flavour, false);
             pthread_mutex_lock(&flavour->lock);
             set_running(flavour, data, false);
             wait_while_paused(flavour);
             set_running(flavour, data, true);
             unlock(flavour);
-            if (qsbr) {
-                stillpoint_qsbr_online();
-            }
+            set_online(data->flavour, true);
         }
     }
 }
@@ -177,7 +180,7 @@ static void set_up_worker(struct call_rcu_data *data)
     }
     if (data->flavour == STILLPOINT_URCU_QSBR_) {
         register_qsbr();
-        stillpoint_qsbr_offline();
+        set_online(data->flavour, false);
     }
 }
 
@@ -185,7 +188,6 @@ static void *worker_main(void *of)
 {
     struct call_rcu_data *data = of;
     set_up_worker(data);
-    bool qsbr = data->flavour == STILLPOINT_URCU_QSBR_;
     struct flavour *flavour = locked(data->flavour);
     for (;;) {
         wait_while_paused(flavour);
@@ -210,13 +212,9 @@ static void *worker_main(void *of)
         wait_while_paused(flavour);
         set_running(flavour, data, true);
         unlock(flavour);
-        if (qsbr) {
-            stillpoint_qsbr_online();
-        }
+        set_online(data->flavour, true);
         run(flavour, data);
-        if (qsbr) {
-            stillpoint_qsbr_offline();
-        }
+        set_online(data->flavour, false);
         pthread_mutex_lock(&flavour->lock);
         set_running(flavour, data, false);
         /* Also if there is more: callbacks that queue themselves would keep it for ever. Not in a child, where no thread waits for that. */
@@ -225,9 +223,7 @@ static void *worker_main(void *of)
         }
     }
     unlock(flavour);
-    if (qsbr) {
-        stillpoint_qsbr_unregister();
-    }
+    stillpoint_urcu_unregister_thread(data->flavour);
     return NULL;
 }
 

@@ -165,33 +165,26 @@ void wake_all(const int *word)
 
 /* ---- The structures of functions, which the hash table of liburcu-cds is given. No state of readers is in them. ---- */
 
+#define MEMB(name) memb_##name
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
-#define STILLPOINT_FLAVOUR_(name) memb_##name
+#define STILLPOINT_FLAVOUR_(name) MEMB(name)
 #include <urcu/stillpoint/flavour.h>
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
+const struct rcu_flavor_struct stillpoint_urcu_memb_flavor = STILLPOINT_STRUCTURE_(MEMB);
 
+#define QSBR(name) qsbr_##name
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
-#define STILLPOINT_FLAVOUR_(name) qsbr_##name
+#define STILLPOINT_FLAVOUR_(name) QSBR(name)
 #include <urcu/stillpoint/flavour.h>
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
+const struct rcu_flavor_struct stillpoint_urcu_qsbr_flavor = STILLPOINT_STRUCTURE_(QSBR);
 
+#define MB(name) mb_##name
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MB_
-#define STILLPOINT_FLAVOUR_(name) mb_##name
+#define STILLPOINT_FLAVOUR_(name) MB(name)
 #include <urcu/stillpoint/flavour.h>
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
+const struct rcu_flavor_struct stillpoint_urcu_mb_flavor = STILLPOINT_STRUCTURE_(MB);
 
+#define BP(name) bp_##name
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
-#define STILLPOINT_FLAVOUR_(name) bp_##name
+#define STILLPOINT_FLAVOUR_(name) BP(name)
 #include <urcu/stillpoint/flavour.h>
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
-
-#include "structure.h"
-
-const struct rcu_flavor_struct stillpoint_urcu_memb_flavor = STRUCTURE(memb_);
-const struct rcu_flavor_struct stillpoint_urcu_qsbr_flavor = STRUCTURE(qsbr_);
-const struct rcu_flavor_struct stillpoint_urcu_mb_flavor = STRUCTURE(mb_);
-const struct rcu_flavor_struct stillpoint_urcu_bp_flavor = STRUCTURE(bp_);
+const struct rcu_flavor_struct stillpoint_urcu_bp_flavor = STILLPOINT_STRUCTURE_(BP);

@@ -62,34 +62,45 @@ extern "C++" {
 #define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
 
 /*
- * The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels. Where readers have to fence, or if
- * the linker has given this program another stillpoint_started than the library's, the thread's record is never cached here, and
- * both functions take the slow path.
+ * The fast paths of lock and unlock, or false. The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels.
+ * Where readers have to fence, or if the linker has given this program another stillpoint_started than the library's, the thread's record is never
+ * cached here, and both functions take the slow path. `*started` is looked at after the record, which a signal handler may have cached between.
  */
-STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_lock_(int which)
+STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_enter_(struct stillpoint_record *record, const uint64_t *const *started)
 {
-    struct stillpoint_record *record = stillpoint_thread.reader[which].record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
-        uint64_t started = __atomic_load_n(&stillpoint_started[which].word, __ATOMIC_ACQUIRE); /* [R1] */
-        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                             /* [R2] */
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                                /* [R3] */
-    } else {
-        stillpoint_read_lock_slow(which, &stillpoint_started[which].word);
+        uint64_t word = __atomic_load_n(*started, __ATOMIC_ACQUIRE); /* [R1] */
+        __atomic_store_n(&record->word, word, __ATOMIC_RELEASE);     /* [R2] */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);                     /* [R3] */
+        return true;
     }
+    return false;
 }
 
-STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int which)
+STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_leave_(struct stillpoint_record *record)
 {
-    struct stillpoint_record *record = stillpoint_thread.reader[which].record;
     if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
         __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
         __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
         if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
             stillpoint_read_unlock_special(record);
         }
-        return 0;
+        return true;
     }
-    return stillpoint_read_unlock_slow(which);
+    return false;
+}
+
+STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_lock_(int which)
+{
+    const uint64_t *started = &stillpoint_started[which].word;
+    if (!stillpoint_enter_(stillpoint_thread.reader[which].record, &started)) {
+        stillpoint_read_lock_slow(which, started);
+    }
+}
+
+STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int which)
+{
+    return stillpoint_leave_(stillpoint_thread.reader[which].record) ? 0 : stillpoint_read_unlock_slow(which);
 }
 
 /*
@@ -134,12 +145,7 @@ STILLPOINT_INLINE_ int stillpoint_trace_read_unlock(void)
  */
 STILLPOINT_INLINE_ void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
 {
-    struct stillpoint_record *record = reader->reader.record;
-    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
-        uint64_t started = __atomic_load_n(reader->reader.started, __ATOMIC_ACQUIRE); /* [R1] */
-        __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);                    /* [R2] */
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);                                       /* [R3] */
-    } else {
+    if (!stillpoint_enter_(reader->reader.record, &reader->reader.started)) {
         stillpoint_domain_reader_lock_slow(reader);
     }
 }
@@ -147,16 +153,7 @@ STILLPOINT_INLINE_ void stillpoint_domain_reader_lock(const struct stillpoint_do
 /* Leaves it, or a level. -EPERM if there is none. */
 STILLPOINT_INLINE_ int stillpoint_domain_reader_unlock(const struct stillpoint_domain_reader *reader)
 {
-    struct stillpoint_record *record = reader->reader.record;
-    if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
-        __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
-        if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
-            stillpoint_read_unlock_special(record);
-        }
-        return 0;
-    }
-    return stillpoint_domain_reader_unlock_slow(reader);
+    return stillpoint_leave_(reader->reader.record) ? 0 : stillpoint_domain_reader_unlock_slow(reader);
 }
 
 /*

@@ -45,26 +45,36 @@ struct rcu_flavor_struct {
 #endif
 };
 
-/* A structure for the caller to fill, of the flavour that the short names mean where it stands. */
-#define DEFINE_RCU_FLAVOR(x)                                                                \
-    const struct rcu_flavor_struct x = {                                                    \
-        .read_lock = rcu_read_lock,                                                         \
-        .read_unlock = rcu_read_unlock,                                                     \
-        .read_ongoing = rcu_read_ongoing,                                                   \
-        .read_quiescent_state = rcu_quiescent_state,                                        \
-        .update_call_rcu = call_rcu,                                                        \
-        .update_synchronize_rcu = synchronize_rcu,                                          \
-        .update_defer_rcu = defer_rcu,                                                      \
-        .thread_offline = rcu_thread_offline,                                               \
-        .thread_online = rcu_thread_online,                                                 \
-        .register_thread = rcu_register_thread,                                             \
-        .unregister_thread = rcu_unregister_thread,                                         \
-        .barrier = rcu_barrier,                                                             \
-        .register_rculfhash_atfork = urcu_register_rculfhash_atfork,                        \
-        .unregister_rculfhash_atfork = urcu_unregister_rculfhash_atfork,                    \
-        .update_start_poll_synchronize_rcu = start_poll_synchronize_rcu,                    \
-        .update_poll_state_synchronize_rcu = poll_state_synchronize_rcu,                    \
+#ifdef STILLPOINT_URCU_0_13_
+#define STILLPOINT_POLLS_(name)
+#else
+#define STILLPOINT_POLLS_(name)                                                             \
+        .update_start_poll_synchronize_rcu = name(start_poll_synchronize_rcu),              \
+        .update_poll_state_synchronize_rcu = name(poll_state_synchronize_rcu),
+#endif
+
+/* A structure of functions that `name` has the flavour's names of. */
+#define STILLPOINT_STRUCTURE_(name)                                                         \
+    {                                                                                       \
+        .read_lock = name(read_lock),                                                       \
+        .read_unlock = name(read_unlock),                                                   \
+        .read_ongoing = name(read_ongoing),                                                 \
+        .read_quiescent_state = name(quiescent_state),                                      \
+        .update_call_rcu = name(call_rcu),                                                  \
+        .update_synchronize_rcu = name(synchronize_rcu),                                    \
+        .update_defer_rcu = name(defer_rcu),                                                \
+        .thread_offline = name(thread_offline),                                             \
+        .thread_online = name(thread_online),                                               \
+        .register_thread = name(register_thread),                                           \
+        .unregister_thread = name(unregister_thread),                                       \
+        .barrier = name(barrier),                                                           \
+        .register_rculfhash_atfork = name(register_rculfhash_atfork),                       \
+        .unregister_rculfhash_atfork = name(unregister_rculfhash_atfork),                   \
+        STILLPOINT_POLLS_(name)                                                             \
     }
+
+/* A structure of the program's, of the flavour that the short names mean where it stands. */
+#define DEFINE_RCU_FLAVOR(x) const struct rcu_flavor_struct x = STILLPOINT_STRUCTURE_(STILLPOINT_MAPPED_)
 
 extern const struct rcu_flavor_struct stillpoint_urcu_memb_flavor, stillpoint_urcu_mb_flavor, stillpoint_urcu_qsbr_flavor,
     stillpoint_urcu_bp_flavor;

@@ -8,39 +8,23 @@
 #ifndef _URCU_BP_H
 #define _URCU_BP_H
 
-#include <urcu/stillpoint/runtime.h>
-#ifdef _LGPL_SOURCE
-#include <urcu/stillpoint/static.h>
-#endif
-
-#include <urcu/pointer.h>
-
-#include <urcu/call-rcu.h>
-#include <urcu/defer.h>
-#include <urcu/flavor.h>
+#include <urcu/stillpoint/parts.h>
 
 /* The library's name of the structure; liburcu's must not be meant by chance. */
 #define urcu_bp_flavor stillpoint_urcu_bp_flavor
 
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
 #define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
-#include <urcu/stillpoint/flavour.h>
-
 #ifndef URCU_NO_COMPAT_IDENTIFIERS
 #define STILLPOINT_SUFFIXED_(name) name##_bp
 #define STILLPOINT_INFIXED_(name) rcu_bp_##name
-#include <urcu/stillpoint/suffixed.h>
-#undef STILLPOINT_INFIXED_
-#undef STILLPOINT_SUFFIXED_
 #define rcu_flavor_bp urcu_bp_flavor
 #define rcu_dereference_bp rcu_dereference
 #define rcu_set_pointer_bp rcu_set_pointer
 #define rcu_xchg_pointer_bp rcu_xchg_pointer
 #define rcu_cmpxchg_pointer_bp rcu_cmpxchg_pointer
 #endif
-
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
+#include <urcu/stillpoint/flavour.h>
 
 /* liburcu's names of what it inlines. */
 #define _urcu_bp_read_lock urcu_bp_read_lock

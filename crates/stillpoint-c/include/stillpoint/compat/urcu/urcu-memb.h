@@ -7,39 +7,23 @@
 #ifndef _URCU_MEMB_H
 #define _URCU_MEMB_H
 
-#include <urcu/stillpoint/runtime.h>
-#ifdef _LGPL_SOURCE
-#include <urcu/stillpoint/static.h>
-#endif
-
-#include <urcu/pointer.h>
-
-#include <urcu/call-rcu.h>
-#include <urcu/defer.h>
-#include <urcu/flavor.h>
+#include <urcu/stillpoint/parts.h>
 
 /* The library's name of the structure; liburcu's must not be meant by chance. */
 #define urcu_memb_flavor stillpoint_urcu_memb_flavor
 
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
 #define STILLPOINT_FLAVOUR_(name) urcu_memb_##name
-#include <urcu/stillpoint/flavour.h>
-
 #ifndef URCU_NO_COMPAT_IDENTIFIERS
 #define STILLPOINT_SUFFIXED_(name) name##_memb
 #define STILLPOINT_INFIXED_(name) rcu_memb_##name
-#include <urcu/stillpoint/suffixed.h>
-#undef STILLPOINT_INFIXED_
-#undef STILLPOINT_SUFFIXED_
 #define rcu_flavor_memb urcu_memb_flavor
 #define rcu_dereference_memb rcu_dereference
 #define rcu_set_pointer_memb rcu_set_pointer
 #define rcu_xchg_pointer_memb rcu_xchg_pointer
 #define rcu_cmpxchg_pointer_memb rcu_cmpxchg_pointer
 #endif
-
-#undef STILLPOINT_FLAVOUR_
-#undef STILLPOINT_FLAVOUR_NUMBER_
+#include <urcu/stillpoint/flavour.h>
 
 /* liburcu's names of what it inlines. */
 #define _urcu_memb_read_lock urcu_memb_read_lock

@@ -98,12 +98,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_lock_(int
         stillpoint_qsbr_read_lock();
     } else {
         struct stillpoint_reader *reader = &stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_];
-        struct stillpoint_record *record = reader->record;
-        if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 0)) {
-            uint64_t started = __atomic_load_n(reader->started, __ATOMIC_ACQUIRE); /* [R1] */
-            __atomic_store_n(&record->word, started, __ATOMIC_RELEASE);            /* [R2] */
-            __atomic_signal_fence(__ATOMIC_SEQ_CST);                               /* [R3] */
-        } else {
+        if (!stillpoint_enter_(reader->record, &reader->started)) {
             stillpoint_urcu_lock_slow(flavour);
         }
     }
@@ -115,17 +110,8 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_unlock_(i
         (void)stillpoint_read_unlock();
     } else if (flavour == STILLPOINT_URCU_QSBR_) {
         stillpoint_qsbr_read_unlock();
-    } else {
-        struct stillpoint_record *record = stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record;
-        if (stillpoint_likely_((__atomic_load_n(&record->word, __ATOMIC_RELAXED) & STILLPOINT_NESTING_) == 1)) {
-            __atomic_store_n(&record->word, 0, __ATOMIC_RELEASE); /* [R4] */
-            __atomic_signal_fence(__ATOMIC_SEQ_CST);              /* [R5] */
-            if (!stillpoint_likely_(__atomic_load_n(&record->flags, __ATOMIC_RELAXED) == 0)) { /* [R6] */
-                stillpoint_read_unlock_special(record);
-            }
-        } else {
-            (void)stillpoint_urcu_unlock_slow(flavour);
-        }
+    } else if (!stillpoint_leave_(stillpoint_urcu_thread.reader[flavour - STILLPOINT_URCU_MB_].record)) {
+        (void)stillpoint_urcu_unlock_slow(flavour);
     }
 }
 

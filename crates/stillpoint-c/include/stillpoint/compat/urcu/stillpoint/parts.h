@@ -1,0 +1,11 @@
+/* What each flavour's header brings along. SPDX: MIT OR Apache-2.0 */
+#include <urcu/stillpoint/runtime.h>
+#ifdef _LGPL_SOURCE
+#include <urcu/stillpoint/static.h>
+#endif
+
+#include <urcu/pointer.h>
+
+#include <urcu/call-rcu.h>
+#include <urcu/defer.h>
+#include <urcu/flavor.h>
