@@ -23,25 +23,15 @@ extern "C++" {
 #define callback_head stillpoint_head
 typedef stillpoint_function rcu_callback_t;
 
+/* A head needs no initialisation. */
 STILLPOINT_INLINE_ void init_rcu_head(struct rcu_head *head)
 {
     (void)head;
 }
 
-STILLPOINT_INLINE_ void destroy_rcu_head(struct rcu_head *head)
-{
-    (void)head;
-}
-
-STILLPOINT_INLINE_ void init_rcu_head_on_stack(struct rcu_head *head)
-{
-    (void)head;
-}
-
-STILLPOINT_INLINE_ void destroy_rcu_head_on_stack(struct rcu_head *head)
-{
-    (void)head;
-}
+#define destroy_rcu_head init_rcu_head
+#define init_rcu_head_on_stack init_rcu_head
+#define destroy_rcu_head_on_stack init_rcu_head
 
 /* ---- Pointers ---- */
 
@@ -82,15 +72,8 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock(void)
     (void)stillpoint_read_unlock();
 }
 
-STILLPOINT_INLINE_ bool rcu_read_lock_held(void)
-{
-    return stillpoint_read_lock_held();
-}
-
-STILLPOINT_INLINE_ bool rcu_read_lock_any_held(void)
-{
-    return rcu_read_lock_held();
-}
+#define rcu_read_lock_held stillpoint_read_lock_held
+#define rcu_read_lock_any_held stillpoint_read_lock_held
 
 /* ---- Grace periods ---- */
 
@@ -112,30 +95,11 @@ STILLPOINT_INLINE_ void synchronize_rcu_expedited(void)
     stillpoint_done_(stillpoint_synchronize_expedited(), "synchronize_rcu_expedited()");
 }
 
-STILLPOINT_INLINE_ void synchronize_net(void)
-{
-    synchronize_rcu();
-}
-
-STILLPOINT_INLINE_ stillpoint_cookie get_state_synchronize_rcu(void)
-{
-    return stillpoint_get_state();
-}
-
-STILLPOINT_INLINE_ stillpoint_cookie start_poll_synchronize_rcu(void)
-{
-    return stillpoint_start_poll();
-}
-
-STILLPOINT_INLINE_ stillpoint_cookie start_poll_synchronize_rcu_expedited(void)
-{
-    return stillpoint_start_poll();
-}
-
-STILLPOINT_INLINE_ bool poll_state_synchronize_rcu(stillpoint_cookie cookie)
-{
-    return stillpoint_poll(cookie);
-}
+#define synchronize_net synchronize_rcu
+#define get_state_synchronize_rcu stillpoint_get_state
+#define start_poll_synchronize_rcu stillpoint_start_poll
+#define start_poll_synchronize_rcu_expedited stillpoint_start_poll
+#define poll_state_synchronize_rcu stillpoint_poll
 
 STILLPOINT_INLINE_ void cond_synchronize_rcu(stillpoint_cookie cookie)
 {
@@ -152,10 +116,7 @@ STILLPOINT_INLINE_ void call_rcu(struct rcu_head *head, rcu_callback_t function)
     stillpoint_done_(stillpoint_call(head, function), "call_rcu()");
 }
 
-STILLPOINT_INLINE_ void call_rcu_hurry(struct rcu_head *head, rcu_callback_t function)
-{
-    call_rcu(head, function);
-}
+#define call_rcu_hurry call_rcu
 
 STILLPOINT_INLINE_ void rcu_barrier(void)
 {
@@ -174,20 +135,14 @@ STILLPOINT_INLINE_ void kvfree_rcu_barrier(void)
 
 /* ---- Readers that sleep ---- */
 
-STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_lock_trace(void)
-{
-    stillpoint_trace_read_lock();
-}
+#define rcu_read_lock_trace stillpoint_trace_read_lock
 
 STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock_trace(void)
 {
     (void)stillpoint_trace_read_unlock();
 }
 
-STILLPOINT_INLINE_ bool rcu_read_lock_trace_held(void)
-{
-    return stillpoint_trace_read_lock_held();
-}
+#define rcu_read_lock_trace_held stillpoint_trace_read_lock_held
 
 STILLPOINT_INLINE_ void synchronize_rcu_tasks_trace(void)
 {
