@@ -8,16 +8,13 @@
  */
 #define _GNU_SOURCE
 #define _LGPL_SOURCE
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "measure.h"
+
 #include <stillpoint/map.h>
-#include <string.h>
-#include <time.h>
 #include <urcu/urcu-memb.h>
 #include <urcu/rculfhash.h>
 
-enum { LOOKUPS = 2000000, LARGEST = 101 };
+enum { LOOKUPS = 2000000 };
 
 struct object {
     unsigned long key, value;
@@ -30,13 +27,6 @@ static struct object *objects;
 static struct stillpoint_map *map;
 static struct cds_lfht *table;
 static volatile unsigned long sink;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
 
 static unsigned long hash(unsigned long key)
 {
@@ -160,12 +150,6 @@ static const struct subject {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects, LOOKUP_SUBJECTS = 3 };
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill(void)
 {
     objects = calloc(nodes, sizeof *objects);
@@ -224,8 +208,7 @@ static void measure(int rounds)
         }
     }
     for (int n = 0; n < SUBJECTS; n++) {
-        qsort(times[n], (size_t)rounds, sizeof **times, ascending);
-        printf("%9lu nodes  %-24s %8.2f ns\n", nodes, subjects[n].name, times[n][rounds / 2]);
+        printf("%9lu nodes  %-24s %8.2f ns\n", nodes, subjects[n].name, median(times[n], rounds));
     }
     printf("%9lu nodes  %-24s %8.3f\n", nodes, "look-ups, cds_lfht / map", times[1][rounds / 2] / times[0][rounds / 2]);
     printf("%9lu nodes  %-24s %8.3f\n", nodes, "changes, cds_lfht / map", times[4][rounds / 2] / times[3][rounds / 2]);
@@ -244,12 +227,8 @@ static void measure(int rounds)
 int main(int argc, char **argv)
 {
     static const unsigned long sizes[] = {100, 1000, 10000, 1000000};
-    int rounds = argc > 1 ? atoi(argv[1]) : 9;
+    int rounds = rounds_of(argc, argv);
     nodes = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
-    if (rounds < 1 || rounds > LARGEST || (argc > 2 && nodes == 0)) {
-        fprintf(stderr, "map: ROUNDS is 1 to %d, NODES at least 1\n", LARGEST);
-        return 2;
-    }
     urcu_memb_register_thread();
     if (nodes) {
         measure(rounds);

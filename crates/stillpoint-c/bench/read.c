@@ -5,24 +5,16 @@
  */
 #define _GNU_SOURCE
 #define _LGPL_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
+#include "measure.h"
+
 #include <stillpoint/stillpoint.h>
-#include <time.h>
 #include <urcu/urcu-memb.h>
 
-enum { PAIRS = 20000000, LARGEST = 101 };
+enum { PAIRS = 20000000 };
 
 static long value = 1;
 static long *shared = &value;
 static volatile long sink;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
 
 /* Each finds an object by a pointer and reads it, as every reader does. */
 #define MEASURE(name, lock, unlock)                                 \
@@ -66,20 +58,10 @@ static const struct subject {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
     static double times[SUBJECTS][LARGEST];
-    int rounds = argc > 1 ? atoi(argv[1]) : 9;
-    if (rounds < 1 || rounds > LARGEST) {
-        fprintf(stderr, "read: ROUNDS is 1 to %d\n", LARGEST);
-        return 2;
-    }
+    int rounds = rounds_of(argc, argv);
     urcu_memb_register_thread();
     stillpoint_qsbr_register();
     own = stillpoint_domain_new();
@@ -93,8 +75,7 @@ int main(int argc, char **argv)
         }
     }
     for (int n = 0; n < SUBJECTS; n++) {
-        qsort(times[n], (size_t)rounds, sizeof **times, ascending);
-        printf("%-30s %6.3f ns a pair\n", subjects[n].name, times[n][rounds / 2]);
+        printf("%-30s %6.3f ns a pair\n", subjects[n].name, median(times[n], rounds));
     }
     printf("stillpoint / liburcu-memb      %6.3f\n", times[0][rounds / 2] / times[4][rounds / 2]);
     stillpoint_qsbr_unregister();

@@ -1,8 +1,7 @@
 /* A million call_rcu() by one thread, and a barrier: nanoseconds each, and how much memory the process had at most. */
-#include <stdio.h>
-#include <stdlib.h>
+#include "../../bench/measure.h"
+
 #include <sys/resource.h>
-#include <time.h>
 #include <urcu.h>
 
 #define CALLS 1000000L
@@ -15,13 +14,6 @@ struct object {
 static void release(struct rcu_head *head)
 {
     free(caa_container_of(head, struct object, rcu));
-}
-
-static double now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec * 1e9 + (double)at.tv_nsec;
 }
 
 int main(void)

@@ -2,8 +2,7 @@
  * The read pair under one of liburcu's names, as a program would have it: inlined or by a call, as the compiler and the library say. Prints
  * nanoseconds a pair, the least of five times. One process a measurement: `run` compares them in turn.
  */
-#include <stdio.h>
-#include <time.h>
+#include "../../bench/measure.h"
 
 #if defined(FLAVOUR_BP)
 #include <urcu-bp.h>
@@ -14,13 +13,6 @@
 #endif
 
 #define PAIRS 10000000L
-
-static double now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec * 1e9 + (double)at.tv_nsec;
-}
 
 int main(void)
 {
