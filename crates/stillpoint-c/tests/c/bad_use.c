@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <stillpoint/rcupdate.h>
 #include <unistd.h>
 
@@ -94,13 +93,11 @@ static void stalled(const struct stillpoint_stall *stall, void *data)
 static void aborts(void (*function)(void), const char *message)
 {
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         function();
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
+    int status = end_of(child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     CHECK(said(message));
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <stillpoint/stillpoint.h>
+#include <sys/wait.h>
 
 #define CHECK(condition)                                                                          \
     do {                                                                                          \
@@ -15,5 +16,13 @@
             abort();                                                                              \
         }                                                                                         \
     } while (0)
+
+/* Returns the status of a child that has ended. */
+static inline int end_of(pid_t child)
+{
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
 
 #endif

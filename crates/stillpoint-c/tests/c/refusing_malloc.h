@@ -27,11 +27,15 @@ int main(void)
 }
 #else
 
+#ifdef __cplusplus
+#define NOTHROW noexcept
+extern "C" {
+#else
+#define NOTHROW
+#endif
+
 /* Whether this allocation is refused. */
 static bool fails(size_t size);
-
-/* What the test itself asks for is not to fail. Volatile, because compilers know that malloc() does not look at it. */
-static __thread volatile int exempt __attribute__((tls_model("initial-exec")));
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
@@ -40,38 +44,42 @@ void *__libc_memalign(size_t align, size_t size);
 
 static bool refused(size_t size)
 {
-    bool is_refused = !exempt && fails(size);
+    bool is_refused = fails(size);
     if (is_refused) {
         errno = ENOMEM;
     }
     return is_refused;
 }
 
-void *malloc(size_t size)
+void *malloc(size_t size) NOTHROW
 {
     return refused(size) ? NULL : __libc_malloc(size);
 }
 
-void *calloc(size_t count, size_t size)
+void *calloc(size_t count, size_t size) NOTHROW
 {
     return refused(count * size) ? NULL : __libc_calloc(count, size);
 }
 
-void *realloc(void *block, size_t size)
+void *realloc(void *block, size_t size) NOTHROW
 {
     return refused(size) ? NULL : __libc_realloc(block, size);
 }
 
-void *aligned_alloc(size_t align, size_t size)
+void *aligned_alloc(size_t align, size_t size) NOTHROW
 {
     return refused(size) ? NULL : __libc_memalign(align, size);
 }
 
-int posix_memalign(void **block, size_t align, size_t size)
+int posix_memalign(void **block, size_t align, size_t size) NOTHROW
 {
     *block = refused(size) ? NULL : __libc_memalign(align, size);
     return *block ? 0 : ENOMEM;
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
 #endif

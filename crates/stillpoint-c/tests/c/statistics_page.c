@@ -4,12 +4,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char LINK[] = "/memfd:stillpoint-stats";
@@ -67,14 +64,12 @@ int main(void)
     CHECK(stillpoint_domain_synchronize(domain) == 0);
     CHECK(stillpoint_domain_destroy(domain) == 0);
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         CHECK(pages(&page) == 1);
         CHECK(published_by(page) == (long)getpid());
         CHECK(stillpoint_publish_statistics() == 0);
         _exit(0);
     }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(end_of(child) == 0);
     return 0;
 }

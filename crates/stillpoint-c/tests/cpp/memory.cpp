@@ -1,47 +1,21 @@
 // Allocation: retire() of rcu_obj_base does none, rcu_retire() reports that there is none. malloc() and operator new are counted and made to fail.
 #include "clause.hpp"
 
-#include <cerrno>
+#include <cstdlib>
 #include <new>
 #include <thread>
 
-// glibc's own, by the names under which it lets others take their place.
-extern "C" void *__libc_malloc(std::size_t);
-extern "C" void *__libc_calloc(std::size_t, std::size_t);
-extern "C" void *__libc_realloc(void *, std::size_t);
-extern "C" void *__libc_memalign(std::size_t, std::size_t);
+#include "../c/refusing_malloc.h"
 
 namespace {
 thread_local int allocations = 0;
 thread_local bool none_left = false;
+} // namespace
 
-bool refused()
+static bool fails(std::size_t)
 {
     allocations++;
     return none_left;
-}
-} // namespace
-
-extern "C" void *malloc(std::size_t size) noexcept
-{
-    return refused() ? nullptr : __libc_malloc(size);
-}
-extern "C" void *calloc(std::size_t count, std::size_t size) noexcept
-{
-    return refused() ? nullptr : __libc_calloc(count, size);
-}
-extern "C" void *realloc(void *block, std::size_t size) noexcept
-{
-    return refused() ? nullptr : __libc_realloc(block, size);
-}
-extern "C" void *aligned_alloc(std::size_t align, std::size_t size) noexcept
-{
-    return refused() ? nullptr : __libc_memalign(align, size);
-}
-extern "C" int posix_memalign(void **to, std::size_t align, std::size_t size) noexcept
-{
-    *to = refused() ? nullptr : __libc_memalign(align, size);
-    return *to ? 0 : ENOMEM;
 }
 
 void *operator new(std::size_t size)

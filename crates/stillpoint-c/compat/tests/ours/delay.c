@@ -6,7 +6,7 @@
 #include <urcu/urcu-memb.h>
 #include <urcu/urcu-qsbr.h>
 
-#include "../programs/common.h"
+#include "again.h"
 
 /* In milliseconds; longer than any test. */
 #define LONG 86400000u
@@ -67,9 +67,7 @@ static void kept(int calls)
             _exit(called);                                                               \
         }                                                                                \
         urcu_##flavour##_call_rcu_after_fork_parent();                                   \
-        int status;                                                                      \
-        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));                 \
-        CHECK(WEXITSTATUS(status) == 5);                                                 \
+        CHECK(exit_of(child) == 5);                                                      \
                                                                                          \
         urcu_##flavour##_call_rcu(&heads[4], call);                                      \
         kept(3);                                                                         \
@@ -113,8 +111,7 @@ static void child_without_the_barrier(void)
         _exit(called);
     }
     urcu_memb_call_rcu_after_fork_parent();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    CHECK(exit_of(child) == 2);
     urcu_memb_read_unlock();
     join(waits);
     CHECK(called == 1);
@@ -123,11 +120,7 @@ static void child_without_the_barrier(void)
 int main(int argc, char **argv)
 {
     (void)argc;
-    if (!getenv("STILLPOINT_CALLBACK_DELAY_MS")) {
-        CHECK(setenv("STILLPOINT_CALLBACK_DELAY_MS", "86400000", 1) == 0);
-        execv("/proc/self/exe", argv);
-        CHECK(false);
-    }
+    start_again_with("STILLPOINT_CALLBACK_DELAY_MS", "86400000", argv);
     memb();
     mb();
     qsbr();

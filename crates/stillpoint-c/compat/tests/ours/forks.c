@@ -8,12 +8,6 @@
 
 #include "../programs/common.h"
 
-static void end_well(pid_t child)
-{
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-}
-
 /* ---- QSBR readers that are online all the time ---- */
 
 static _Atomic int called;
@@ -78,37 +72,39 @@ static void qsbr_forks(void)
         _exit(0);
     }
     urcu_qsbr_call_rcu_after_fork_parent();
-    end_well(child);
+    CHECK(exit_of(child) == 0);
     urcu_qsbr_unregister_thread();
 }
 
 /* ---- Two who fork at the same time ---- */
 
-static void fork_once(void)
+static void fork_and(void (*in_child)(void))
 {
     call_rcu_before_fork();
     pid_t child = fork();
     if (child == 0) {
         call_rcu_after_fork_child();
-        rcu_barrier();
+        in_child();
         _exit(0);
     }
     call_rcu_after_fork_parent();
-    end_well(child);
+    CHECK(exit_of(child) == 0);
+}
+
+static void fork_once(void)
+{
+    fork_and(rcu_barrier);
+}
+
+static void do_nothing(void)
+{
 }
 
 static _Atomic int forks_in_callbacks, stop;
 
 static void fork_in_callback(struct rcu_head *head)
 {
-    call_rcu_before_fork();
-    pid_t child = fork();
-    if (child == 0) {
-        call_rcu_after_fork_child();
-        _exit(0);
-    }
-    call_rcu_after_fork_parent();
-    end_well(child);
+    fork_and(do_nothing);
     forks_in_callbacks++;
     if (!stop) {
         call_rcu(head, fork_in_callback);
@@ -120,14 +116,7 @@ static void forks_beside_callbacks(void)
     static struct rcu_head head;
     call_rcu(&head, fork_in_callback);
     for (int n = 0; n < 50 || forks_in_callbacks < 5; n++) {
-        call_rcu_before_fork();
-        pid_t child = fork();
-        if (child == 0) {
-            call_rcu_after_fork_child();
-            _exit(0);
-        }
-        call_rcu_after_fork_parent();
-        end_well(child);
+        fork_and(do_nothing);
     }
     stop = 1;
     rcu_barrier();
@@ -223,7 +212,7 @@ static void *fork_often(void *of)
         if (both) {
             urcu_bp_call_rcu_after_fork_parent();
         }
-        end_well(child);
+        CHECK(exit_of(child) == 0);
     }
     return NULL;
 }
@@ -254,7 +243,7 @@ static void *fork_plainly(void *unused)
         fork_once();
         _exit(0);
     }
-    end_well(child);
+    CHECK(exit_of(child) == 0);
     return NULL;
 }
 
@@ -285,7 +274,7 @@ static void fork_here(void *unused)
     fflush(stdout);
     pid_t child = fork();
     if (child > 0) {
-        end_well(child);
+        CHECK(exit_of(child) == 0);
     } else if (!pthread_equal(pthread_self(), parents_thread)) {
         /* What looks after the rings was faster. */
         _exit(0);

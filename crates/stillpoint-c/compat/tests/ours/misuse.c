@@ -6,7 +6,7 @@
 
 #include <urcu.h>
 
-#include "../programs/common.h"
+#include "again.h"
 
 static struct rcu_head head;
 
@@ -273,13 +273,11 @@ static void fork_without_hooks(void)
             _exit(0);
         }
         call_rcu_after_fork_parent();
-        int status;
-        CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+        CHECK(exit_of(grandchild) == 0);
         _exit(0);
     }
     rcu_read_unlock();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(exit_of(child) == 0);
 }
 
 static void hooks_inside_a_section(void)
@@ -312,8 +310,7 @@ static void before_fork_twice(void)
         _exit(0);
     }
     call_rcu_after_fork_parent();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(exit_of(child) == 0);
     call_rcu(&head, nothing);
     rcu_barrier();
 }
@@ -332,8 +329,7 @@ static void fork_in_callback_(struct rcu_head *of)
             return;
         }
         call_rcu_after_fork_parent();
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(exit_of(child) == 0);
     } else if (getpid() != getpgrp()) {
         _exit(0);
     }
@@ -421,13 +417,8 @@ static void try(const struct misuse *misuse)
 
 int main(int count, char **arguments)
 {
-    /* The library has looked at the environment when it was loaded. */
     (void)count;
-    if (getenv("STILLPOINT_DEBUG") == NULL) {
-        CHECK(setenv("STILLPOINT_DEBUG", "1", 1) == 0);
-        execv("/proc/self/exe", arguments);
-        CHECK(false);
-    }
+    start_again_with("STILLPOINT_DEBUG", "1", arguments);
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
         try(&all[n]);
     }

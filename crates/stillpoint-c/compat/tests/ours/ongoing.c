@@ -13,7 +13,7 @@
 
 #include <urcu.h>
 
-#include "../programs/common.h"
+#include "again.h"
 
 static unsigned long calls;
 static bool fences;
@@ -144,8 +144,7 @@ static void forked(const struct names *names)
         nested(names);
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(exit_of(child) == 0);
     names->unlock();
     names->unlock();
     only(NULL);
@@ -222,8 +221,7 @@ static void quiescent_states(void)
         CHECK(!ongoing_qsbr());
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(exit_of(child) == 0);
     urcu_qsbr_unregister_thread();
     CHECK(!ongoing_qsbr());
     CHECK(calls == before);
@@ -284,11 +282,7 @@ int main(int argc, char **argv)
     CHECK(rounds == 2);
     quiescent_states();
     join(start(quiescent_thread, NULL));
-    if (!fences) {
-        CHECK(setenv("STILLPOINT_MEMBARRIER", "off", 1) == 0);
-        execv("/proc/self/exe", argv);
-        CHECK(!"started again");
-    }
+    start_again_with("STILLPOINT_MEMBARRIER", "off", argv);
     puts("ongoing sections");
     return 0;
 }

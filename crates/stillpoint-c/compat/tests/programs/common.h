@@ -30,6 +30,14 @@ static inline void *join(pthread_t thread)
     return result;
 }
 
+/* Returns how a child has exited. */
+static inline int exit_of(pid_t child)
+{
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 static inline void *allocate(size_t bytes)
 {
     void *block = malloc(bytes);

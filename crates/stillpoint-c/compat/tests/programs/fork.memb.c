@@ -52,8 +52,7 @@ static void fork_meanwhile(void)
         _exit(uatomic_read(&ended) ? 0 : 1);
     }
     call_rcu_after_fork_parent();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(exit_of(child) == 0);
 }
 
 /* Forks; the child's number of jobs done. */
@@ -85,10 +84,7 @@ static int generation(int depth, struct call_rcu_data *other)
     call_rcu_after_fork_parent();
     add(JOBS);
     rcu_barrier();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return exit_of(child);
 }
 
 int main(void)

@@ -59,8 +59,7 @@ int main(void)
     }
     rcu_bp_after_fork_parent();
     call_rcu_after_fork_parent_bp();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3);
+    CHECK(exit_of(child) == 3);
 
     own.read_lock();
     CHECK(rcu_read_ongoing() && rcu_flavor_bp.read_ongoing() && own.read_ongoing());

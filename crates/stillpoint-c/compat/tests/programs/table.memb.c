@@ -120,9 +120,7 @@ int main(void)
         _exit(count() == 3000 ? 0 : 1);
     }
     call_rcu_after_fork_parent();
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-    printf("the child's status is %d\n", WEXITSTATUS(status));
+    printf("the child's status is %d\n", exit_of(child));
     for (unsigned long key = 0; key < 3000; key += 3) {
         CHECK(take(key));
     }
