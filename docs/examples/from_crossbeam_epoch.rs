@@ -161,21 +161,15 @@ mod after {
 fn total(push: impl Fn(u64) + Sync, pop: impl Fn() -> Option<u64> + Sync) -> u64 {
     thread::scope(|scope| {
         let (push, pop) = (&push, &pop);
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                scope.spawn(move || {
-                    (0..10_000)
-                        .map(|n| {
-                            (
-                                push(thread * 10_000 + n),
-                                pop().expect("one was pushed before"),
-                            )
-                                .1
-                        })
-                        .sum::<u64>()
-                })
-            })
-            .collect();
+        let work = |thread: u64| {
+            let numbers = thread * 10_000..(thread + 1) * 10_000;
+            let pair = |n| {
+                push(n);
+                pop().expect("one was pushed before")
+            };
+            scope.spawn(move || numbers.map(pair).sum::<u64>())
+        };
+        let threads = [0, 1, 2, 3].map(work);
         threads
             .into_iter()
             .map(|thread| thread.join().expect("no panics"))
@@ -185,20 +179,14 @@ fn total(push: impl Fn(u64) + Sync, pop: impl Fn() -> Option<u64> + Sync) -> u64
 
 fn main() {
     let (old, new) = (before::Stack::new(), after::Stack::new());
-    let sums = (
-        total(|n| old.push(n), || old.pop()),
-        total(|n| new.push(n), || new.pop()),
-    );
-    assert_eq!(sums, (799_980_000, 799_980_000));
+    assert_eq!(total(|n| old.push(n), || old.pop()), 799_980_000);
+    assert_eq!(total(|n| new.push(n), || new.pop()), 799_980_000);
 
     stillpoint::kvfree_barrier(); // crossbeam-epoch has nothing to wait by
     let statistics = stillpoint::global().statistics();
-    assert_eq!(
-        (statistics.objects_freed, statistics.objects_pending),
-        (40_000, 0)
-    );
+    assert_eq!(statistics.objects_freed, 40_000);
     println!(
-        "both stacks: {}; Stillpoint freed {} nodes in {} grace periods",
-        sums.1, statistics.objects_freed, statistics.grace_periods
+        "40,000 nodes freed in {} grace periods",
+        statistics.grace_periods
     );
 }
