@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Drops, child, run_alone, wait_until};
+use common::{Drops, Reader, child, registered, run_alone, wait_until};
 use crossbeam_epoch::{self as epoch, Collector};
 use std::{
     fs,
@@ -46,8 +46,7 @@ fn threads() -> usize {
 fn no_thread_is_started_before_there_is_garbage() {
     let _ = alone("no_thread_is_started_before_there_is_garbage", || {
         let before = threads();
-        let collector = Collector::new();
-        let handle = collector.register();
+        let (_collector, handle) = registered();
         for _ in 0..10_000 {
             drop((epoch::pin(), handle.pin()));
         }
@@ -55,8 +54,7 @@ fn no_thread_is_started_before_there_is_garbage() {
         assert_eq!(threads(), before);
         // And then one is, for this thread never pins again.
         let ran = Drops::default();
-        let one = ran.one();
-        epoch::pin().defer(move || drop(one));
+        ran.defer(&epoch::pin());
         ran.wait_for(1);
     });
 }
@@ -136,11 +134,15 @@ fn in_a_fork(work: impl FnOnce()) {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(i32::from(failed)) };
+        end_child(work);
     }
     wait_for(pid);
+}
+
+fn end_child(work: impl FnOnce()) -> ! {
+    let failed = panic::catch_unwind(AssertUnwindSafe(work)).is_err();
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(i32::from(failed)) }
 }
 
 fn wait_for(pid: libc::pid_t) {
@@ -153,15 +155,13 @@ fn wait_for(pid: libc::pid_t) {
 /// Defers in the default collector and runs it, in a process with one thread.
 fn works() {
     let drops = Drops::default();
-    let one = drops.one();
-    epoch::pin().defer(move || drop(one));
+    drops.defer(&epoch::pin());
     wait_until(|| {
         epoch::pin().flush();
         drops.count() == 1
     });
     // And by the service thread, which starts again.
-    let one = drops.one();
-    epoch::pin().defer(move || drop(one));
+    drops.defer(&epoch::pin());
     drops.wait_for(2);
 }
 
@@ -171,8 +171,7 @@ fn the_child_of_a_fork_goes_on() {
         works();
         let forgotten = Drops::default();
         let guard = epoch::pin();
-        let one = forgotten.one();
-        guard.defer(move || drop(one));
+        forgotten.defer(&guard);
         in_a_fork(|| {
             assert!(epoch::is_pinned());
             // The guard is the child's as well; what was deferred before is not.
@@ -188,18 +187,9 @@ fn the_child_of_a_fork_goes_on() {
 #[test]
 fn a_guard_of_another_thread_is_over_in_the_child() {
     let _ = alone("a_guard_of_another_thread_is_over_in_the_child", || {
-        let (pinned, is_pinned) = channel();
-        let (unpin, may_unpin) = channel::<()>();
-        let other = thread::spawn(move || {
-            let guard = epoch::pin();
-            pinned.send(()).unwrap();
-            let _ = may_unpin.recv();
-            drop(guard);
-        });
-        is_pinned.recv().unwrap();
+        let reader = Reader::start("reader", epoch::pin);
         in_a_fork(works);
-        unpin.send(()).unwrap();
-        other.join().unwrap();
+        reader.leave();
         works();
     });
 }
@@ -207,14 +197,11 @@ fn a_guard_of_another_thread_is_over_in_the_child() {
 #[test]
 fn forks_at_any_moment_of_busy_threads() {
     let _ = alone("forks_at_any_moment_of_busy_threads", || {
-        let (stop, stopped) = (
-            std::sync::atomic::AtomicBool::new(false),
-            std::sync::atomic::Ordering::Relaxed,
-        );
+        let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    while !stop.load(stopped) {
+                    while !stop.load(Ordering::Relaxed) {
                         let guard = epoch::pin();
                         for n in 0..40_u64 {
                             guard.defer(move || n + 1);
@@ -227,7 +214,7 @@ fn forks_at_any_moment_of_busy_threads() {
             for _ in 0..30 {
                 in_a_fork(works);
             }
-            stop.store(true, stopped);
+            stop.store(true, Ordering::Relaxed);
         });
     });
 }
@@ -268,24 +255,18 @@ fn a_deferred_function_may_fork() {
                 noted.note();
             });
             for _ in 0..500 {
-                let one = ran.one();
-                guard.defer(move || drop(one));
+                ran.defer(&guard);
             }
         }
         while forked.count() == 0 {
             epoch::pin().flush();
         }
         match pid.load(Ordering::Relaxed) {
-            0 => {
-                let checks = || {
-                    assert_eq!(ran.count(), 0);
-                    works();
-                    assert_eq!(ran.count(), 0);
-                };
-                let failed = panic::catch_unwind(AssertUnwindSafe(checks)).is_err();
-                // SAFETY: it ends the process.
-                unsafe { libc::_exit(i32::from(failed)) };
-            }
+            0 => end_child(|| {
+                assert_eq!(ran.count(), 0);
+                works();
+                assert_eq!(ran.count(), 0);
+            }),
             pid => wait_for(pid),
         }
         ran.wait_for(500);

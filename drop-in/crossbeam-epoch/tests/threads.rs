@@ -7,13 +7,9 @@
 
 mod common;
 
-use common::wait_until;
+use common::{Drops, wait_until};
 use crossbeam_epoch::Collector;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-    mpsc::channel,
-};
+use std::sync::{Arc, Barrier, mpsc::channel};
 
 /// The library's threads in this process.
 fn service_threads() -> usize {
@@ -34,17 +30,16 @@ fn defer(collector: &Collector, work: impl FnOnce() + Send + 'static) {
 #[test]
 fn a_thousand_collectors_have_a_few_threads() {
     const COLLECTORS: usize = 1000;
-    let ran = Arc::new(AtomicUsize::new(0));
+    let ran = Drops::default();
     let collectors: Vec<_> = (0..COLLECTORS).map(|_| Collector::new()).collect();
     let mut most = 0;
     for collector in &collectors {
-        let ran = Arc::clone(&ran);
-        defer(collector, move || _ = ran.fetch_add(1, Ordering::SeqCst));
+        ran.defer(&collector.register().pin());
         most = most.max(service_threads());
     }
     wait_until(|| {
         most = most.max(service_threads());
-        ran.load(Ordering::SeqCst) == COLLECTORS
+        ran.count() == COLLECTORS
     });
     assert!((1..=20).contains(&most), "{most} threads");
     drop(collectors);
@@ -54,7 +49,7 @@ fn a_thousand_collectors_have_a_few_threads() {
 fn collectors_whose_functions_wait_for_each_other_go_on() {
     const COLLECTORS: usize = 4;
     let collectors: Vec<_> = (0..COLLECTORS).map(|_| Collector::new()).collect();
-    let barrier = Arc::new(std::sync::Barrier::new(COLLECTORS + 1));
+    let barrier = Arc::new(Barrier::new(COLLECTORS + 1));
     for collector in &collectors {
         let barrier = Arc::clone(&barrier);
         defer(collector, move || _ = barrier.wait());
@@ -75,18 +70,13 @@ fn the_end_of_a_collector_does_not_wait_for_another_ones_function() {
     entered.recv().expect("it runs");
     // One ends while the function waits for its turn, the other after that.
     for (other, runs_before) in [(one, false), (another, true)] {
-        let ran = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&ran);
-        defer(&other, move || _ = count.fetch_add(1, Ordering::SeqCst));
+        let ran = Drops::default();
+        ran.defer(&other.register().pin());
         if runs_before {
-            wait_until(|| ran.load(Ordering::SeqCst) == 1);
+            ran.wait_for(1);
         }
         drop(other);
-        assert_eq!(
-            ran.load(Ordering::SeqCst),
-            1,
-            "the end runs it, or waits for it"
-        );
+        assert_eq!(ran.count(), 1, "the end runs it, or waits for it");
     }
     drop(leave);
     drop(blocked);

@@ -1,12 +1,14 @@
 //! What the tests share.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use crossbeam_epoch::{Collector, Guard, LocalHandle, Owned};
 use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -28,6 +30,12 @@ impl Drops {
         Counted(self.clone())
     }
 
+    /// Defers the drop of one.
+    pub fn defer(&self, guard: &Guard) {
+        let one = self.one();
+        guard.defer(move || drop(one));
+    }
+
     /// Waits until `count` have been counted.
     pub fn wait_for(&self, count: usize) {
         wait_until(|| self.count() >= count);
@@ -40,6 +48,49 @@ pub struct Counted(Drops);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.note();
+    }
+}
+
+/// A new collector, and a handle of it.
+pub fn registered() -> (Collector, LocalHandle) {
+    let collector = Collector::new();
+    let handle = collector.register();
+    (collector, handle)
+}
+
+/// Defers the end of a new object.
+pub fn destroy<T>(guard: &Guard, object: T) {
+    let shared = Owned::new(object).into_shared(guard);
+    // SAFETY: nothing else knows it.
+    unsafe { guard.defer_destroy(shared) };
+}
+
+/// A thread that keeps a guard until it is told to leave.
+pub struct Reader {
+    leave: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Reader {
+    /// Returns once the thread is pinned.
+    pub fn start(name: &str, pin: impl FnOnce() -> Guard + Send + 'static) -> Self {
+        let ((pinned, is_pinned), (leave, may_leave)) = (channel(), channel());
+        let keep = move || {
+            let _guard = pin();
+            pinned.send(()).unwrap();
+            let _ = may_leave.recv();
+        };
+        let thread = thread::Builder::new()
+            .name(name.into())
+            .spawn(keep)
+            .unwrap();
+        is_pinned.recv().unwrap();
+        Self { leave, thread }
+    }
+
+    pub fn leave(self) {
+        drop(self.leave);
+        self.thread.join().unwrap();
     }
 }
 

@@ -1,13 +1,12 @@
 //! Deferred functions: when they run, on which thread, and what they may do.
 
-use crate::common::{Drops, some};
+use crate::common::{Drops, Reader, destroy, registered, some};
 use crossbeam_epoch::{self as epoch, Collector, Owned, unprotected};
 use std::{
     panic,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
     },
     thread,
     time::Duration,
@@ -20,8 +19,7 @@ fn unprotected_defers_nothing() {
     // SAFETY: nothing here is known to another thread.
     unsafe {
         let guard = unprotected();
-        let one = drops.one();
-        guard.defer(move || drop(one));
+        drops.defer(guard);
         assert_eq!(drops.count(), 1);
         let ten = Box::new([const { 7_u64 }; 10]);
         let noted = drops.clone();
@@ -41,20 +39,17 @@ fn unprotected_defers_nothing() {
 #[test]
 fn deferred_functions_do_what_they_like() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     {
         let guard = handle.pin();
         let (theirs, mine) = (collector.clone(), drops.clone());
         guard.defer(move || {
             let handle = theirs.register();
             let guard = handle.pin();
-            let one = mine.one();
-            guard.defer(move || drop(one));
+            mine.defer(&guard);
             guard.flush();
             let guard = epoch::pin();
-            let one = mine.one();
-            guard.defer(move || drop(one));
+            mine.defer(&guard);
             guard.flush();
         });
         let noted = drops.clone();
@@ -69,14 +64,12 @@ fn deferred_functions_do_what_they_like() {
 #[test]
 fn a_deferred_function_that_panics_is_contained() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     {
         let guard = handle.pin();
         for _ in 0..3 {
             guard.defer(|| panic::resume_unwind(Box::new("expected")));
-            let one = drops.one();
-            guard.defer(move || drop(one));
+            drops.defer(&guard);
         }
     }
     handle.pin().flush();
@@ -97,11 +90,8 @@ fn the_last_handle_runs_everything() {
                 let handle = collector.register();
                 for _ in 0..some(1000) {
                     let guard = handle.pin();
-                    let one = drops.one();
-                    guard.defer(move || drop(one));
-                    let two = Owned::new(drops.one()).into_shared(&guard);
-                    // SAFETY: nothing else knows it.
-                    unsafe { guard.defer_destroy(two) };
+                    drops.defer(&guard);
+                    destroy(&guard, drops.one());
                 }
             });
         }
@@ -114,8 +104,7 @@ fn the_last_handle_runs_everything() {
 #[test]
 fn two_flushes_run_all() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (_collector, handle) = registered();
     for count in [1, 2, 63, 64, 65, 300, some(2000)] {
         let before = drops.count();
         let at_once = || {
@@ -123,8 +112,7 @@ fn two_flushes_run_all() {
             {
                 let guard = handle.pin();
                 for _ in 0..count {
-                    let one = drops.one();
-                    guard.defer(move || drop(one));
+                    drops.defer(&guard);
                 }
             }
             handle.pin().flush();
@@ -142,32 +130,18 @@ fn two_flushes_run_all() {
 #[test]
 fn a_guard_is_waited_for() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let (pinned, is_pinned) = channel();
-    let (unpin, may_unpin) = channel::<()>();
-    thread::scope(|scope| {
-        let collector = &collector;
-        scope.spawn(move || {
-            let handle = collector.register();
-            let guard = handle.pin();
-            pinned.send(()).unwrap();
-            may_unpin.recv().unwrap();
-            drop(guard);
-        });
-        is_pinned.recv().unwrap();
-        let handle = collector.register();
-        for _ in 0..some(5000) {
-            let guard = handle.pin();
-            let one = drops.one();
-            guard.defer(move || drop(one));
-        }
-        for _ in 0..5 {
-            handle.pin().flush();
-        }
-        assert_eq!(drops.count(), 0);
-        unpin.send(()).unwrap();
-        drops.wait_for(some(5000));
-    });
+    let (collector, handle) = registered();
+    let theirs = collector.clone();
+    let reader = Reader::start("reader", move || theirs.register().pin());
+    for _ in 0..some(5000) {
+        drops.defer(&handle.pin());
+    }
+    for _ in 0..5 {
+        handle.pin().flush();
+    }
+    assert_eq!(drops.count(), 0);
+    reader.leave();
+    drops.wait_for(some(5000));
 }
 
 /// Deferred functions run in an outermost pin, in a flush, or on a thread of the library's: the
@@ -242,8 +216,7 @@ fn functions_of_all_sizes_run_once() {
     #[repr(align(64))]
     struct Aligned(u8);
     let sum = Arc::new(AtomicUsize::new(0));
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let guard = handle.pin();
@@ -287,8 +260,7 @@ fn flushes_run_everything_once() {
                 for n in 0..each {
                     let guard = handle.pin();
                     for _ in 0..=n % 2 {
-                        let one = drops.one();
-                        guard.defer(move || drop(one));
+                        drops.defer(&guard);
                     }
                     if n % 700 == 100 * thread {
                         // Long enough for what the others have, and this one, to be adopted.
@@ -306,13 +278,11 @@ fn flushes_run_everything_once() {
 #[test]
 fn what_is_left_runs_by_itself() {
     let drops = Drops::default();
-    let one = drops.one();
-    epoch::pin().defer(move || drop(one));
+    drops.defer(&epoch::pin());
     drops.wait_for(1);
     let theirs = drops.clone();
     thread::spawn(move || {
-        let one = theirs.one();
-        epoch::pin().defer(move || drop(one));
+        theirs.defer(&epoch::pin());
     })
     .join()
     .unwrap();

@@ -1,7 +1,7 @@
 //! Much that is deferred: how it is bounded, and for whom a pin waits.
 
-use crate::common::{Drops, some, wait_until};
-use crossbeam_epoch::{Collector, Owned};
+use crate::common::{Drops, destroy, some, wait_until};
+use crossbeam_epoch::Collector;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -14,8 +14,7 @@ use std::{
 #[cfg_attr(miri, ignore = "the service thread comes between any two of its steps")]
 fn garbage_of_short_lived_handles_goes_while_they_come() {
     garbage_goes_while(|collector, drops| {
-        let garbage = drops.one();
-        collector.register().pin().defer(move || drop(garbage));
+        drops.defer(&collector.register().pin());
     });
 }
 
@@ -26,8 +25,7 @@ fn garbage_of_a_guard_that_repins_goes_while_it_does() {
     let mut guard = None;
     garbage_goes_while(|collector, drops| {
         let guard = guard.get_or_insert_with(|| collector.register().pin());
-        let garbage = drops.one();
-        guard.defer(move || drop(garbage));
+        drops.defer(guard);
         guard.repin();
     });
 }
@@ -48,17 +46,13 @@ fn garbage_goes_while(mut step: impl FnMut(&Collector, &Drops)) {
 fn a_flood_under_a_guard_goes_on() {
     let drops = Drops::default();
     let collector = Collector::new();
-    let holds = collector.register();
-    let held = holds.pin();
+    let held = collector.register().pin();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let handle = collector.register();
             for _ in 0..some(30_000) {
-                let guard = handle.pin();
-                let one = Owned::new((drops.one(), [0_u8; 1000])).into_shared(&guard);
-                // SAFETY: nothing else knows it.
-                unsafe { guard.defer_destroy(one) };
+                destroy(&handle.pin(), (drops.one(), [0_u8; 1000]));
             }
             done.store(true, Ordering::Release);
         });
@@ -93,10 +87,7 @@ fn a_flood_beside_short_guards_is_bounded() {
             begin.wait();
             let mut peak = 0;
             for n in 0..40_000 {
-                let guard = handle.pin();
-                let one = Owned::new([n; 128]).into_shared(&guard);
-                // SAFETY: nothing else knows it.
-                unsafe { guard.defer_destroy(one) };
+                destroy(&handle.pin(), [n; 128]);
                 if n % 100 == 0 {
                     peak = peak.max(collector.statistics().bytes_pending);
                 }
@@ -129,10 +120,7 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
         let begin = Instant::now();
         // Large, so that a few are past the budget.
         for _ in 0..20 {
-            let one = Owned::new([0_u64; 32 << 10]);
-            let guard = handle.pin();
-            // SAFETY: nothing else knows it.
-            unsafe { guard.defer_destroy(one.into_shared(&guard)) };
+            destroy(&handle.pin(), [0_u64; 32 << 10]);
         }
         begin.elapsed()
     };
@@ -173,13 +161,11 @@ fn flushes_under_a_guard_share_a_page() {
     const COUNT: usize = 600;
     let drops = Drops::default();
     let collector = Collector::new();
-    let holds = collector.register();
-    let held = holds.pin();
+    let held = collector.register().pin();
     let handle = collector.register();
     for _ in 0..COUNT {
         let guard = handle.pin();
-        let one = drops.one();
-        guard.defer(move || drop(one));
+        drops.defer(&guard);
         guard.flush();
     }
     assert_eq!(drops.count(), 0);

@@ -1,6 +1,6 @@
 //! Guards, handles and collectors: how long each lasts, and what it says of itself.
 
-use crate::common::{Drops, some, wait_until};
+use crate::common::{Drops, registered, some, wait_until};
 use crossbeam_epoch::{self as epoch, Collector, unprotected};
 use std::{
     cell::Cell,
@@ -65,8 +65,7 @@ fn pins_work_at_a_threads_end() {
     impl Drop for Late {
         fn drop(&mut self) {
             let guard = epoch::pin();
-            let one = self.0.one();
-            guard.defer(move || drop(one));
+            self.0.defer(&guard);
             drop(guard);
             let _ = epoch::is_pinned();
             epoch::pin().flush();
@@ -96,13 +95,11 @@ fn pins_work_at_a_threads_end() {
 #[test]
 fn a_guard_outlives_its_handle_and_collector() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     let guard = handle.pin();
     drop(collector);
     drop(handle);
-    let one = drops.one();
-    guard.defer(move || drop(one));
+    drops.defer(&guard);
     assert_eq!(drops.count(), 0);
     drop(guard);
     assert_eq!(drops.count(), 1, "it was the last handle");
@@ -118,8 +115,7 @@ fn a_guard_outlives_the_threads_handle() {
         // The destructor that is registered first runs last.
         KEPT.set(None);
         let guard = epoch::pin();
-        let one = theirs.one();
-        guard.defer(move || drop(one));
+        theirs.defer(&guard);
         KEPT.set(Some(guard));
     };
     thread::spawn(work).join().unwrap();
@@ -134,8 +130,7 @@ fn repin_acts_for_the_only_guard() {
     let (handle, other) = (collector.register(), collector.register());
     let mut guard = handle.pin();
     let nested = handle.pin();
-    let one = drops.one();
-    guard.defer(move || drop(one));
+    drops.defer(&guard);
     // Its grace period begins, and a guard that begins now would not be in the way.
     other.pin().flush();
     guard.repin();
@@ -154,8 +149,7 @@ fn repin_acts_for_the_only_guard() {
 
 #[test]
 fn repin_after_is_not_pinned_meanwhile() {
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     let mut guard = handle.pin();
     assert_eq!(guard.repin_after(|| (handle.is_pinned(), 7)), (false, 7));
     assert!(handle.is_pinned());
@@ -175,8 +169,7 @@ fn repin_after_is_not_pinned_meanwhile() {
 /// Guards are counted, and not nested in the engine: no limit, and no abort.
 #[test]
 fn a_million_guards_nest() {
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     let guards: Vec<_> = (0..some(1_000_000)).map(|_| handle.pin()).collect();
     drop(guards);
     assert!(!handle.is_pinned());

@@ -1,6 +1,6 @@
 //! Pointers, and objects of all kinds behind them.
 
-use crate::common::{Drops, some};
+use crate::common::{Drops, registered, some};
 use crossbeam_epoch::{self as epoch, Atomic, Collector, Owned, Pointable, Shared};
 use std::{
     mem::MaybeUninit,
@@ -93,8 +93,7 @@ impl Pointable for Unsized {
 #[test]
 fn a_users_own_pointable_is_freed_by_itself() {
     let freed = Arc::new(AtomicUsize::new(0));
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     {
         let guard = handle.pin();
         let atomic = Atomic::<Unsized>::init(Pair(Arc::clone(&freed)));
@@ -113,8 +112,7 @@ fn a_users_own_pointable_is_freed_by_itself() {
 #[test]
 fn objects_of_all_kinds_are_freed_whatever_their_tag() {
     let drops = Drops::default();
-    let collector = Collector::new();
-    let handle = collector.register();
+    let (collector, handle) = registered();
     {
         let guard = &handle.pin();
         // SAFETY: no other thread knows any of them.

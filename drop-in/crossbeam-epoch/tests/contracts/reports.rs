@@ -1,7 +1,7 @@
 //! What is said of a guard that is held for long.
 
-use crate::common::{Counted, Drops, wait_until};
-use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Owned, Shared};
+use crate::common::{Counted, Drops, Reader, destroy, wait_until};
+use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Shared};
 use std::{
     cell::{Cell, RefCell},
     sync::{
@@ -16,29 +16,15 @@ use std::{
 #[test]
 fn a_guard_that_is_held_for_long_is_reported() {
     let collector = Collector::new();
-    collector.set_stall_timeout(std::time::Duration::from_millis(1));
+    collector.set_stall_timeout(Duration::from_millis(1));
     let (tell, told) = channel();
     collector.on_stall(move |report| {
         let _ = tell.send(report.to_string());
     });
-    let (unpin, may_unpin) = channel::<()>();
-    let (pinned, is_pinned) = channel();
     let theirs = collector.clone();
-    let reader = move || {
-        let handle = theirs.register();
-        let guard = handle.pin();
-        pinned.send(()).unwrap();
-        let _ = may_unpin.recv();
-        drop(guard);
-    };
-    let reader = thread::Builder::new()
-        .name("long-reader".into())
-        .spawn(reader)
-        .unwrap();
-    is_pinned.recv().unwrap();
+    let reader = Reader::start("long-reader", move || theirs.register().pin());
     let drops = Drops::default();
-    let one = drops.one();
-    collector.register().pin().defer(move || drop(one));
+    drops.defer(&collector.register().pin());
     let report = told.recv().unwrap();
     assert!(
         report.contains("long-reader") && report.contains("crossbeam-epoch"),
@@ -46,8 +32,7 @@ fn a_guard_that_is_held_for_long_is_reported() {
     );
     assert!(collector.statistics().stalls > 0);
     assert_eq!(drops.count(), 0);
-    unpin.send(()).unwrap();
-    reader.join().unwrap();
+    reader.leave();
     drops.wait_for(1);
 }
 
@@ -101,9 +86,7 @@ fn a_guard_of_a_stall_handler_is_kept_by_the_pin_that_runs_it() {
         let pin = || HANDLE.with_borrow(|handle| handle.as_ref().unwrap().pin());
         let guard = pin();
         for _ in 0..EARLIER {
-            let one = (earlier.one(), [0_u8; 1 << 10]);
-            // SAFETY: nothing else knows it.
-            unsafe { guard.defer_destroy(Owned::new(one).into_shared(&guard)) };
+            destroy(&guard, (earlier.one(), [0_u8; 1 << 10]));
         }
         drop(guard);
         // Long enough for the next pin to report the service thread, most of the time.
