@@ -74,7 +74,7 @@ const DELETED: usize = 1;
 const REPARENTED: usize = 2;
 const CHILD: usize = 4;
 
-/// What is counted that happens to a tenant or below it. The kernel's `memory.events`.
+/// An event of a tenant or of a descendant, which the tenant counts. The kernel's `memory.events`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     Low,
@@ -93,11 +93,11 @@ pub(crate) trait Controller: Send + Sync {
     /// Creates a tenant below `parent`, for which the caller makes the handle.
     fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError>;
 
-    /// Gives what a tenant has, which has been marked as deleted, to its parent.
+    /// Moves the lists and the deferred work of `tenant`, which is marked as deleted, to its parent.
     fn offline(&self, tenant: &Arc<Memcg>);
 
-    /// Ends a tenant whose last handle is gone, but for the handles' hold on it. Returns false if a
-    /// fork has removed a thread that held a lock: then the tenant stays in memory.
+    /// Ends a tenant whose last handle is gone. The caller then drops the handles' hold on its memory,
+    /// unless this returns false: a fork has removed a thread that held a lock, and the tenant stays.
     #[must_use]
     fn release(&self, tenant: &Arc<Memcg>) -> bool;
 
@@ -122,8 +122,7 @@ pub(crate) struct Memcg {
     high: AtomicU64,
     events: [AtomicU64; EVENTS],
     shrinker_map: ShrinkerMap,
-    /// Where the next reclaim of this subtree begins, so that it is not always the same member that
-    /// comes first.
+    /// Number of reclaims of this subtree so far: each begins with another member.
     turn: AtomicUsize,
     /// Set while the tenant is in the background reclaimer's queue.
     queued: AtomicBool,
@@ -168,8 +167,7 @@ impl Memcg {
         self.number
     }
 
-    /// Returns the address that all tenants of a hierarchy share, and no other one's while a tenant
-    /// of it lives.
+    /// Returns the address that identifies the hierarchy as long as one of its tenants lives.
     fn hierarchy(&self) -> usize {
         self.stocks.address()
     }

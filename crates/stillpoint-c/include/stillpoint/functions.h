@@ -174,7 +174,7 @@ struct stillpoint_arena_statistics {
    */
   uint64_t drains;
   /*
-   What they came to, guard pages included, in bytes.
+   Size in bytes of those batches, guard pages included.
    */
   uint64_t drained_bytes;
   /*

@@ -19,8 +19,8 @@ use stillpoint_platform::{
     thread, user_code,
 };
 
-/// A tenant is brought below its high limit by one part in this, so that one whose charges go on does
-/// not wake the thread for each.
+/// Divisor of the high limit: the thread reclaims until the usage is `high / SLACK` below it. Otherwise a
+/// tenant that goes on charging would wake the thread at each charge.
 const SLACK: u64 = 256;
 
 fn reclaim(tenant: &Memcg, resched: &mut Resched) {

@@ -24,10 +24,10 @@ use stillpoint_platform::clock;
 /// Number of attempts of a charge that meets a limit; the first only gives back what is in stock.
 const ATTEMPTS: u32 = 5;
 
-/// How long a charge waits, in all, until what has been reclaimed is freed.
+/// Longest time in total that a charge waits for reclaimed objects to be freed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The interval at which it looks meanwhile.
+/// Interval between two looks at the usage during that wait.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Bytes charged to a tenant; dropping it uncharges them.

@@ -10,9 +10,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// The last priority of [`Hierarchy::reclaim`] if nothing is charged, so that no usage says when it
-/// is enough. At the usual cost that round frees half of what the gentler ones have left, which freed
-/// a quarter, an eighth and so on. Together they free 1 - 1/2 * 3/4 * 7/8 * ... = 71 %.
+/// The last priority of [`Hierarchy::reclaim`] if nothing is charged: then no usage says when enough is
+/// freed. At the usual cost, this round frees half of what is left, the round before it a quarter, the
+/// one before that an eighth, and so on: together 1 - 1/2 * 3/4 * 7/8 * ... = 71 %.
 const LAST_SWEEP_PRIORITY: u32 = 2;
 
 /// A tree of [`Tenant`]s, and the shrinkers and LRU lists that serve them: most programs have one.

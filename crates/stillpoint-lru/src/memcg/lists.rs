@@ -155,8 +155,8 @@ impl Lists {
     /// has been deleted, on that of its nearest ancestor that has not. Returns `false` if it is on a
     /// list already.
     ///
-    /// As long as the tenant has a list that is alive, the tenant itself is not looked at: an item
-    /// that comes before the last look moves with the rest.
+    /// If the tenant's list is alive, this does not ask whether the tenant has been deleted: while a
+    /// deletion is under way, an item that is added in time moves to the parent with the others.
     ///
     /// # Safety
     ///

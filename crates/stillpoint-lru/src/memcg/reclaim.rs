@@ -28,7 +28,7 @@ use stillpoint_platform::memory;
 /// The gentlest priority. The kernel's `DEF_PRIORITY`.
 const DEF_PRIORITY: u32 = 12;
 
-/// Bytes that the lists of a pass take for each tenant, at most.
+/// Upper bound on the bytes that the lists of a pass take per tenant.
 const MEMBER_BYTES: usize = 256;
 
 /// Number of tenants in a list if there is no memory for a list of all.
@@ -88,9 +88,9 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Runs the pass where there is no memory for the list of all members: over some of them after
-    /// the others. Each has all the protection that was asked for it, as its share of its parent's
-    /// depends on the others.
+    /// Runs the pass if there is no memory for the list of all members: over [`CHUNK`] of them at a
+    /// time. Each is then protected by its whole min or low, because its share of its parent's
+    /// protection depends on all members.
     fn run_in_chunks(&self, resched: &mut Resched) -> u64 {
         let mut freed = 0;
         for first in (0..self.tree.tenant_numbers()).step_by(CHUNK) {

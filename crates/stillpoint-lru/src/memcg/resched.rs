@@ -3,7 +3,7 @@
 use std::{cell::Cell, thread, time::Duration};
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How long a pass runs without a break.
+/// Time that a pass runs between two breaks.
 pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
 /// Length of the break of a background thread.

@@ -13,7 +13,8 @@ impl Unprotected {
         usage: 0,
     };
 
-    /// Returns how many of `objects` that is: at least one, so that a small overage is asked for, too.
+    /// Returns the number of `objects` that are not protected: at least one, so that a small overage is
+    /// asked for, too.
     pub(crate) fn of(self, objects: u64) -> u64 {
         // The product fits; the quotient is less than `objects`.
         objects
@@ -22,10 +23,10 @@ impl Unprotected {
     }
 }
 
-/// Number of objects that a shrinker is assumed to have at most, whatever it says.
+/// Upper bound on the objects of a shrinker, whatever its `count` returns.
 pub(super) const MAX_OBJECTS: u64 = 1 << 60;
 
-/// How many objects a shrinker is asked to scan.
+/// Numbers of objects that a shrinker is asked to scan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ScanPlan {
     /// Objects to scan.

@@ -153,9 +153,9 @@ fn make_way(_: u32) {
     stillpoint_platform::model::thread::yield_now();
 }
 
-/// The flag, taken. Not a reference: once the flag is free, another thread may take off what lies
-/// there, and the last of it may be all that keeps the stocks. Until then they stay: a caller that
-/// takes the flag has something that keeps them.
+/// The flag, taken. A pointer and not a reference: once the flag is free, another thread may take out the
+/// entries, and these may be all that keeps the stocks in memory. While the flag is taken, the caller has
+/// something that keeps them.
 struct StockGuard<T>(*const PerCpuStock<T>);
 
 impl<T> StockGuard<T> {
@@ -213,10 +213,10 @@ impl<T> Drop for StockGuard<T> {
     }
 }
 
-/// Bytes that did not fit in a per-CPU stock. They are no longer counted as usage: a thread that
-/// has emptied all per-CPU stocks must not meet them. They still keep their tenant, which may be freed
-/// when they are [released](Surplus::release), and the stocks with it: the flag of their stock is free
-/// by then. `with_stocks_empty` holds others meanwhile, in stocks that its caller keeps.
+/// Bytes that did not fit in a per-CPU stock. They are no longer counted as usage: a thread that has
+/// emptied all per-CPU stocks must not meet them. They still keep their tenant alive.
+/// [Releasing](Surplus::release) them may free the tenant, and the stocks with it. So the flag of their
+/// stock must be free by then. (`with_stocks_empty` holds flags meanwhile; its caller keeps those stocks.)
 #[must_use]
 struct Surplus<T>(CachedCharge<T>);
 

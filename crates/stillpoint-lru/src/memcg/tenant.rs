@@ -51,8 +51,8 @@ use std::{
 /// ```
 pub struct Tenant {
     memcg: Arc<Memcg>,
-    /// What counting needs, so that it need not touch the cache lines that charges write: the
-    /// tenant's number, and its hierarchy's address.
+    /// Copies of the tenant's number and of its hierarchy's address: counting reads them here, not in
+    /// the cache lines that charges write.
     number: u32,
     hierarchy: usize,
 }

@@ -13,10 +13,10 @@ use crate::{
 };
 use stillpoint_platform::{clock, mmap::Advice, sync::Ordering};
 
-/// Number of pages, about, that a pool is filled up with at a time.
+/// Approximate number of pages by which a pool is filled at a time.
 const BATCH_PAGES: u32 = 128;
 
-/// Largest number of ranges that a pool is filled up with at a time.
+/// Largest number of ranges by which a pool is filled at a time.
 const BATCH: u32 = 32;
 
 /// Number of times that an allocation drains: other threads may be faster to take what it drained.

@@ -16,11 +16,11 @@ pub enum Description {
     Outside,
     /// In a live area.
     Live {
-        /// Where the area starts.
+        /// First address of the area.
         start: usize,
         /// Its length in bytes.
         len: usize,
-        /// How far into it the address is.
+        /// Offset of the address in the area, in bytes.
         offset: usize,
         /// Where it was allocated, if the arena records that.
         caller: Option<&'static Location<'static>>,
@@ -28,16 +28,16 @@ pub enum Description {
     /// In the last page of a live area, behind the size that was asked for, or in the guard page
     /// that follows.
     PastEnd {
-        /// Where the area starts.
+        /// First address of the area.
         start: usize,
         /// Its length in bytes.
         len: usize,
-        /// How far behind its end the address is.
+        /// Distance of the address from the area's end, in bytes.
         by: usize,
     },
     /// Freed, and waiting for readers or for a drain.
     Freed {
-        /// Where what was freed starts.
+        /// First address of the freed range.
         start: usize,
         /// Its length in bytes, guard pages included.
         len: usize,

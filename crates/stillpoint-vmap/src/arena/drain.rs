@@ -27,16 +27,16 @@ use stillpoint_platform::{
     sync::{MutexGuard, Ordering},
 };
 
-/// How long a free outside sections waits for readers when too much is unreclaimed (back-pressure),
-/// in nanoseconds.
+/// Longest time, in nanoseconds, that a free outside sections waits for readers if too much is
+/// unreclaimed (back-pressure).
 const PATIENCE: u64 = 10_000_000;
 
-/// How long an allocation outside sections waits for readers when the address space is exhausted, in
-/// nanoseconds: a hundred times as long as a free does. The wait has an end because those readers
-/// may wait for the caller, which may be in a section of another domain or hold an owned guard.
+/// Longest time, in nanoseconds, that an allocation outside sections waits for readers if the address
+/// space is exhausted. The wait has an end because those readers may wait for the caller, which may be in
+/// a section of another domain or hold an owned guard.
 pub(crate) const ALLOC_PATIENCE: u64 = 1_000_000_000;
 
-/// Bytes that the purge of a batch allocates for each of its ranges, at most.
+/// Upper bound on the bytes that the purge of a batch allocates per range.
 const PURGE_BYTES: usize = 64;
 
 impl ArenaState {

@@ -22,14 +22,14 @@ pub enum Error {
     },
     /// A size or an alignment beyond what an area, or an arena, can have.
     TooLarge {
-        /// What was asked for, in bytes.
+        /// Size in bytes that was asked for.
         size: usize,
         /// The limit, in bytes.
         most: usize,
     },
     /// The arena's address space is used up, or in pieces that are too small.
     AddressSpace {
-        /// What was asked for, in bytes.
+        /// Size in bytes that was asked for.
         size: usize,
         /// The arena's capacity, in bytes.
         capacity: usize,
@@ -54,9 +54,9 @@ pub enum Error {
     Forked,
     /// A range that goes past the end of all addresses.
     Overflow {
-        /// Where it starts.
+        /// Its first address.
         addr: usize,
-        /// Its length.
+        /// Its length in bytes.
         len: usize,
     },
     /// An address that lies in no live area.
@@ -66,11 +66,11 @@ pub enum Error {
     },
     /// A range that begins in a live area and ends outside of it.
     CrossesEnd {
-        /// Where it starts.
+        /// Its first address.
         addr: usize,
-        /// Its length.
+        /// Its length in bytes.
         len: usize,
-        /// Where the area ends.
+        /// The address behind the area's last byte.
         end: usize,
     },
     /// An address inside a live area, where the area's first address is needed.

@@ -33,7 +33,7 @@ pub struct ArenaStatistics {
     pub allocated: u64,
     /// Batches given back.
     pub drains: u64,
-    /// What they came to, guard pages included, in bytes.
+    /// Size in bytes of those batches, guard pages included.
     pub drained_bytes: u64,
     /// Drains that the system refused in part.
     pub failed_drains: u64,

@@ -31,9 +31,9 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How long the other end of a FIFO may take until it begins to read the payload, and until it has
-/// read the last piece, in nanoseconds: meanwhile the bytes in the FIFO may be the rest of the
-/// payload, or a notification already. We look at intervals of [`LOOK`].
+/// Longest time, in nanoseconds, that the other end of a FIFO may take to begin reading the payload
+/// (`PATIENCE`), and then to read the next piece (`READING`). Until then the bytes in the FIFO may be the
+/// payload or a notification. The watch looks every [`LOOK`] nanoseconds.
 const PATIENCE: Nanos = 10_000_000_000;
 const READING: Nanos = 100_000_000;
 pub(crate) const LOOK: Nanos = 20_000_000;
