@@ -175,7 +175,7 @@ pub use {
     set::{HashSet, PinnedHashSet},
     tree::{
         BTreeMap, IntoIter as BTreeIntoIter, Iter as BTreeIter, IterMut as BTreeIterMut,
-        OccupiedEntry as BTreeOccupiedEntry, PinnedBTreeMap, Range as BTreeRange,
+        OccupiedEntry as BTreeOccupiedEntry, PinnedBTreeMap,
     },
 };
 

@@ -20,12 +20,7 @@ use super::{
 };
 use crate::{iter::Values, store::Sound};
 use std::{
-    borrow::Borrow,
-    fmt,
-    iter::FusedIterator,
-    marker::PhantomData,
-    mem,
-    ops::{Bound, RangeBounds},
+    borrow::Borrow, fmt, iter::FusedIterator, marker::PhantomData, mem, ops::RangeBounds,
     ptr::NonNull,
 };
 
@@ -49,6 +44,13 @@ impl<'m, K, V> IterMut<'m, K, V> {
         // SAFETY: the caller's promise.
         unsafe { (&(*entry).key, &mut (*entry).value) }
     }
+
+    #[inline(always)]
+    fn next_from(&mut self, is_back: bool) -> Option<(&'m K, &'m mut V)> {
+        let entry = self.walk.next_alone(is_back)?;
+        // SAFETY: this borrows the map mutably. The walk returns each entry once, whatever `Ord` says.
+        Some(unsafe { Self::pair(entry.cast()) })
+    }
 }
 
 impl<'m, K, V> Iterator for IterMut<'m, K, V> {
@@ -56,18 +58,14 @@ impl<'m, K, V> Iterator for IterMut<'m, K, V> {
 
     #[inline]
     fn next(&mut self) -> Option<(&'m K, &'m mut V)> {
-        let item = self.walk.next_alone()?;
-        // SAFETY: this borrows the map mutably. The walk returns each entry once, whatever `Ord` says.
-        Some(unsafe { Self::pair(item.entry.cast()) })
+        self.next_from(false)
     }
 }
 
 impl<'m, K, V> DoubleEndedIterator for IterMut<'m, K, V> {
     #[inline]
     fn next_back(&mut self) -> Option<(&'m K, &'m mut V)> {
-        let item = self.walk.next_back_alone()?;
-        // SAFETY: this borrows the map mutably. The walk returns each entry once, whatever `Ord` says.
-        Some(unsafe { Self::pair(item.entry.cast()) })
+        self.next_from(true)
     }
 }
 
@@ -105,8 +103,16 @@ unsafe impl<K: Send, V: Send> Send for OccupiedEntry<'_, K, V> {}
 unsafe impl<K: Sync, V: Sync> Sync for OccupiedEntry<'_, K, V> {}
 
 impl<'m, K, V> OccupiedEntry<'m, K, V> {
-    /// The entry of a place that was found in the map now; `None` if it has none.
-    fn of(alone: &'m PinnedOrdered<K, V, Sound>, path: Path<'m>, place: Place<'m>) -> Option<Self> {
+    /// Returns the entry of a place; `None` if it has none.
+    ///
+    /// # Safety
+    ///
+    /// The map is borrowed mutably for `'m`. The path and the place were found in it, which has not changed since.
+    unsafe fn of(
+        alone: &'m PinnedOrdered<K, V, Sound>,
+        path: Path<'m>,
+        place: Place<'m>,
+    ) -> Option<Self> {
         Some(Self {
             store: alone,
             path,
@@ -326,17 +332,10 @@ impl<K: Ord, V> BTreeMap<K, V> {
         // SAFETY: nothing is removed while the iterator is used.
         let alone = unsafe { self.alone() };
         let mut walk = alone.walk();
-        if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some((path, place)) = alone.locate_by(key)
-        {
-            let is_behind = matches!(low, Bound::Excluded(_));
-            walk.begin_at(path, &if is_behind { place.behind() } else { place });
-        }
-        if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some((path, place)) = alone.locate_by(key)
-        {
-            let is_behind = matches!(high, Bound::Included(_));
-            walk.end_at(path, &if is_behind { place.behind() } else { place });
+        for (is_back, bound) in [(false, low), (true, high)] {
+            if let Some((path, place)) = alone.locate_bound(is_back, bound) {
+                walk.begin_at(is_back, path, &place);
+            }
         }
         IterMut {
             walk,
@@ -369,10 +368,12 @@ impl<K: Ord, V> BTreeMap<K, V> {
 
     fn outermost(&mut self, is_last: bool) -> Option<OccupiedEntry<'_, K, V>> {
         let mut path = Path::new();
-        // SAFETY: nothing is removed while the references are used.
-        let alone = unsafe { self.alone() };
-        let place = alone.tree()?.outermost(is_last, &mut path)?;
-        OccupiedEntry::of(alone, path, place)
+        // SAFETY: nothing is removed while the references are used, but by the entry. The place was found just now.
+        unsafe {
+            let alone = self.alone();
+            let place = alone.tree()?.outermost(is_last, &mut path)?;
+            OccupiedEntry::of(alone, path, place)
+        }
     }
 }
 
@@ -407,10 +408,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        // SAFETY: nothing is removed while the reference is used.
-        let alone = unsafe { self.alone() };
-        let (path, place) = alone.locate_by(key)?;
-        Some(OccupiedEntry::of(alone, path, place)?.remove_entry())
+        // SAFETY: nothing is removed while the reference is used, but by the entry. The place was found just now.
+        let entry = unsafe {
+            let alone = self.alone();
+            let (path, place) = alone.locate_by(key)?;
+            OccupiedEntry::of(alone, path, place)?
+        };
+        Some(entry.remove_entry())
     }
 
     /// Removes the first entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
@@ -454,8 +458,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         let pinned = self.pin();
         let store = pinned.store();
         let mut walk = store.walk();
-        while let Some(item) = walk.next() {
-            let entry = item.entry.cast::<Entry<K, V>>();
+        while let Some(head) = walk.next(false) {
+            let entry = head.cast::<Entry<K, V>>();
             // SAFETY: of the map that is borrowed mutably; `keep` has the only references, until it returns.
             if unsafe {
                 let (key, value) = IterMut::pair(entry);
@@ -468,7 +472,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             let (Some(tree), Some((path, place))) = (store.tree(), place) else {
                 continue;
             };
-            if place.entry != Some(item.entry) {
+            if place.entry != Some(head) {
                 continue;
             }
             let is_merge_due = store.is_merge_due(&place);
@@ -482,7 +486,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             }
             if is_freed && let Some((path, place)) = store.locate_by(&key) {
                 // The walk was in nodes that are no more.
-                walk.begin_at(path, &place);
+                walk.begin_at(false, path, &place);
             }
         }
     }

@@ -4,7 +4,8 @@ use super::{cursor::Cursor, owned::OwnedEntries};
 use crate::iter::Left;
 use std::{fmt, iter::FusedIterator};
 
-/// An iterator over the entries, in order, which visits as [`PinnedBTreeMap::iter`](crate::PinnedBTreeMap::iter) says.
+/// An iterator over the entries of a map or of a range, in order: what
+/// [`PinnedBTreeMap::iter`](crate::PinnedBTreeMap::iter) and [`range`](crate::PinnedBTreeMap::range) return.
 #[must_use = "iterators are lazy"]
 pub struct Iter<'g, K, V>(pub(super) Cursor<'g, K, V>);
 
@@ -30,43 +31,9 @@ impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for Iter<'_, K, V> {
     }
 }
 
-/// An iterator over the entries of a range, in order: what [`PinnedBTreeMap::range`](crate::PinnedBTreeMap::range) returns.
-#[must_use = "iterators are lazy"]
-pub struct Range<'g, K, V>(pub(super) Cursor<'g, K, V>);
-
-impl<'g, K: Ord, V> Iterator for Range<'g, K, V> {
-    type Item = (&'g K, &'g V);
-
-    #[inline]
-    fn next(&mut self) -> Option<(&'g K, &'g V)> {
-        Some(self.0.next()?.pair())
-    }
-}
-
-impl<'g, K: Ord, V> DoubleEndedIterator for Range<'g, K, V> {
-    #[inline]
-    fn next_back(&mut self) -> Option<(&'g K, &'g V)> {
-        Some(self.0.next_back()?.pair())
-    }
-}
-
-impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for Range<'_, K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
-    }
-}
-
 impl<K: Ord, V> FusedIterator for Iter<'_, K, V> {}
 
 impl<K, V> Clone for Iter<'_, K, V> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<K: Ord, V> FusedIterator for Range<'_, K, V> {}
-
-impl<K, V> Clone for Range<'_, K, V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }

@@ -2,8 +2,7 @@
 //! [`super::compute`] have those that change it.
 
 use super::{
-    cursor::Cursor,
-    iter::{Iter, Range},
+    iter::Iter,
     store::{Ordered, PinnedOrdered},
 };
 use crate::{
@@ -328,36 +327,16 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
     /// As std's map, if the range begins behind its end, or begins
     /// and ends at the same excluded key.
     #[track_caller]
-    pub fn range<Q, R>(&self, range: R) -> Range<'_, K, V>
+    pub fn range<Q, R>(&self, range: R) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
         R: RangeBounds<Q>,
     {
         let (low, high) = bounds(&range);
-        let mut cursor = self.between(low, high);
+        let mut cursor = self.store().between(low, high);
         cursor.read_ahead();
-        Range(cursor)
-    }
-
-    /// A walk between two bounds.
-    fn between<Q>(&self, low: Bound<&Q>, high: Bound<&Q>) -> Cursor<'_, K, V>
-    where
-        K: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        let mut cursor: Cursor<'_, K, V> = self.store().cursor();
-        if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some(way) = self.store().way_to(key)
-        {
-            cursor.begin_at(way, matches!(low, Bound::Excluded(_)));
-        }
-        if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some(way) = self.store().way_to(key)
-        {
-            cursor.end_at(way, matches!(high, Bound::Included(_)));
-        }
-        cursor
+        Iter(cursor)
     }
 
     /// Returns the first entry at or behind a bound: the least key that is not less than an
@@ -377,7 +356,7 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let found = self.between(bound, Bound::Unbounded).next()?;
+        let found = self.store().between(bound, Bound::Unbounded).next()?;
         Some(found.pair())
     }
 
@@ -398,7 +377,7 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let found = self.between(Bound::Unbounded, bound).next_back()?;
+        let found = self.store().between(Bound::Unbounded, bound).next_back()?;
         Some(found.pair())
     }
 }

@@ -66,6 +66,6 @@ pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
     exclusive::{IterMut, OccupiedEntry},
-    iter::{IntoIter, Iter, Range},
+    iter::{IntoIter, Iter},
     map::{BTreeMap, PinnedBTreeMap},
 };

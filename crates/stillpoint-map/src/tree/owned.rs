@@ -3,7 +3,7 @@
 use super::{
     core::Tree,
     entry::{Entry, Found},
-    node::{Head, Item},
+    node::Head,
     store::Ordered,
     walk::Walk,
 };
@@ -58,10 +58,10 @@ impl<K, V> OwnedEntries<K, V> {
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let mut walk = self.walk.clone();
         iter::from_fn(move || {
-            let item = walk.next_alone()?;
+            let entry = walk.next_alone(false)?;
             // SAFETY: this owns the entries that its walk has not come to, which are of these types, and
             // takes none while it is borrowed.
-            let found = unsafe { Found::<K, V>::of(item.entry) };
+            let found = unsafe { Found::<K, V>::of(entry) };
             Some((found.key(), found.value()))
         })
     }
@@ -73,8 +73,8 @@ impl<K, V> OwnedEntries<K, V> {
 }
 
 impl<K, V> OwnedEntries<K, V> {
-    fn take_item(&self, item: Option<Item>) -> Option<(K, V)> {
-        let entry = item?.entry.cast();
+    fn take_next(&mut self, is_back: bool) -> Option<(K, V)> {
+        let entry = self.walk.next_alone(is_back)?.cast();
         self.tree()?.count.add(1_u64.wrapping_neg());
         // SAFETY: of this map alone, which no longer exists; neither end of the walk comes back to it, and
         // fences are not read any more.
@@ -104,15 +104,13 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
     type Item = (K, V);
 
     fn next(&mut self) -> Option<(K, V)> {
-        let item = self.walk.next_alone();
-        self.take_item(item)
+        self.take_next(false)
     }
 }
 
 impl<K, V> DoubleEndedIterator for OwnedEntries<K, V> {
     fn next_back(&mut self) -> Option<(K, V)> {
-        let item = self.walk.next_back_alone();
-        self.take_item(item)
+        self.take_next(true)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     node::{Kind, Leaf, Node},
 };
 use crate::section::Live;
-use std::{sync::mpsc, thread, time::Duration};
+use std::{ops::Bound, sync::mpsc, thread, time::Duration};
 
 /// Nodes of a map.
 #[derive(Clone, Copy, Default, Debug)]
@@ -176,14 +176,12 @@ fn changes_of_other_leaves_do_not_wait() {
 
 /// A walk that begins or ends behind the entry of a key that is not there does so where the key would be.
 #[test]
-fn way_to_an_absent_key_has_no_entry_to_pass() {
+fn bound_at_an_absent_key_has_no_entry_to_pass() {
     let map: BTreeMap<u32, ()> = [10, 20, 30].map(|key| (key, ())).into();
     let map = map.pin();
     for (key, is_after) in [(5, 0), (15, 1), (25, 2), (35, 3)] {
-        let way = || map.store().way_to(&key).expect("there are entries");
-        let (mut from, mut to) = (map.store().cursor(), map.store().cursor());
-        from.begin_at(way(), true);
-        to.end_at(way(), true);
+        let mut from = map.store().between(Bound::Excluded(&key), Bound::Unbounded);
+        let mut to = map.store().between(Bound::Unbounded, Bound::Included(&key));
         let keys = std::iter::from_fn(|| from.next()).map(|found| *found.key());
         assert!(
             keys.eq([10, 20, 30].into_iter().skip(is_after)),

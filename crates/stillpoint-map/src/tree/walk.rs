@@ -2,27 +2,32 @@
 //!
 //! A walk goes from leaf to leaf by the fences of the inner nodes that it has passed. Their children
 //! have the same ranges for ever, so it begins nowhere again, and finds each key that is there
-//! throughout once. Where its two ends meet, its caller sees by the keys.
+//! throughout once. How far an end may go is found out leaf by leaf ([`Walk::next_by`]): if other threads
+//! change the tree, by the keys ([`super::cursor`]), and otherwise by the places of the two ends.
 
 use super::{
     core::Tree,
-    node::{Item, Leaf, prefetch_all},
-    order::Order,
+    node::{Head, Item, Leaf, prefetch_all},
+    order::{Order, SLOTS},
     search::{Path, Place},
 };
 use crate::{
     memory::prefetch,
     section::{Live, Pinned},
 };
+use std::{mem, ptr::NonNull};
 
 /// One end of a walk.
 #[derive(Clone, Debug)]
-struct End<'g> {
+pub(super) struct End<'g> {
     path: Path<'g>,
     leaf: Live<'g, Leaf>,
     order: Order,
-    /// How many entries of the leaf are before it.
+    /// Number of the leaf's entries before this end.
     at: usize,
+    /// Number of entries of the leaf that this end may go on by, before it has to look where the other end is. They
+    /// are its own: the other end stops before them.
+    left: usize,
     /// Whether the leaf's entries are being read already, and the lines of the leaf that comes then.
     has_entries: bool,
     has_next: bool,
@@ -43,7 +48,7 @@ unsafe impl Send for Walk<'_> {}
 unsafe impl Sync for Walk<'_> {}
 
 impl<'g> Walk<'g> {
-    /// All of a tree.
+    /// Returns a walk over all of a tree.
     pub fn of(tree: Option<Live<'g, Pinned<Tree>>>) -> Self {
         Self {
             tree,
@@ -52,32 +57,32 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Has the front begin before that place.
-    pub fn begin_at(&mut self, path: Path<'g>, place: &Place<'g>) {
-        self.front = Some(End::at(path, place));
+    /// Makes an end begin at that place: before its entry.
+    pub fn begin_at(&mut self, is_back: bool, path: Path<'g>, place: &Place<'g>) {
+        let end = End::of(path, place.leaf, place.order, place.at);
+        *if is_back {
+            &mut self.back
+        } else {
+            &mut self.front
+        } = Some(end);
     }
 
-    /// Has memory read that a walk from the front will need.
+    /// Prefetches what a walk from the front needs.
     pub fn read_ahead(&mut self) {
         if let Some(front) = &mut self.front {
-            front.read_ahead(true);
+            front.read_ahead(false);
         }
     }
 
-    /// Has the back begin before that place.
-    pub fn end_at(&mut self, path: Path<'g>, place: &Place<'g>) {
-        self.back = Some(End::at(path, place));
-    }
-
-    /// A place about the middle between the two ends: before the first entry of a leaf. `None` if they
-    /// are near each other, and where nodes have been replaced between the two were found.
+    /// Returns the path to a leaf about halfway between the two ends, and the place before its first entry.
+    /// Returns `None` if the ends are near each other, and where nodes have been replaced between the two were
+    /// found.
     #[cfg(feature = "rayon")]
     pub fn middle(&mut self) -> Option<(Path<'g>, Place<'g>)> {
-        let tree = self.tree?;
-        let front = &*self
-            .front
-            .get_or_insert_with(|| End::outermost(tree, false));
-        let back = &*self.back.get_or_insert_with(|| End::outermost(tree, true));
+        self.ends(true)?;
+        let (front, Some(back)) = self.ends(false)? else {
+            return None;
+        };
         let (path, leaf) = front.path.halfway_to(&back.path)?;
         let place = Place {
             leaf,
@@ -89,109 +94,146 @@ impl<'g> Walk<'g> {
         Some((path, place))
     }
 
-    /// Moves the back to the leaf of the entry that comes next from there.
-    #[cfg(feature = "rayon")]
-    pub fn settle_back(&mut self) {
-        if let Some(back) = &mut self.back {
-            while back.at == 0 && back.move_on(false).is_some() {}
-        }
-    }
-
-    /// The next entry from the front.
+    /// Returns an end, and the other one if there is one. Returns `None` if the map never had an entry.
     #[inline]
-    pub fn next(&mut self) -> Option<Item> {
-        if self.front.is_none() {
-            self.front = Some(End::outermost(self.tree?, false));
-        }
-        let end = self.front.as_mut()?;
-        while end.at >= end.order.len() {
-            end.move_on(true)?;
-        }
-        end.at += 1;
-        Some(end.item(end.at - 1))
-    }
-
-    /// The next entry from the back.
-    #[inline]
-    pub fn next_back(&mut self) -> Option<Item> {
-        if self.back.is_none() {
-            self.back = Some(End::outermost(self.tree?, true));
-        }
-        let end = self.back.as_mut()?;
-        while end.at == 0 {
-            end.move_on(false)?;
-        }
-        end.at -= 1;
-        Some(end.item(end.at))
-    }
-}
-
-impl Walk<'_> {
-    /// As [`next`](Self::next), for a caller that is alone with the tree: the two ends stop where they meet,
-    /// whatever keys say. So each entry is returned once.
-    pub fn next_alone(&mut self) -> Option<Item> {
+    pub(super) fn ends(&mut self, is_back: bool) -> Option<(&mut End<'g>, Option<&mut End<'g>>)> {
         let tree = self.tree?;
-        let front = self
-            .front
-            .get_or_insert_with(|| End::outermost(tree, false));
-        while !front.has_met(&self.back) {
-            if front.at < front.order.len() {
-                front.at += 1;
-                return Some(front.item(front.at - 1));
-            }
-            front.move_on(true)?;
-        }
-        None
+        let (end, other) = if is_back {
+            (&mut self.back, &mut self.front)
+        } else {
+            (&mut self.front, &mut self.back)
+        };
+        let end = end.get_or_insert_with(|| End::outermost(tree, is_back));
+        Some((end, other.as_mut()))
     }
 
-    /// As [`next_alone`](Self::next_alone), from the back.
-    pub fn next_back_alone(&mut self) -> Option<Item> {
-        let tree = self.tree?;
-        let back = self.back.get_or_insert_with(|| End::outermost(tree, true));
-        while !back.has_met(&self.front) {
-            if back.at > 0 {
-                back.at -= 1;
-                return Some(back.item(back.at));
-            }
-            back.move_on(false)?;
+    /// Moves an end to the leaf of the entry that comes next from there, and returns that.
+    pub fn settle(&mut self, is_back: bool) -> Option<Item> {
+        let (end, _) = self.ends(is_back)?;
+        while end.rest(is_back) == 0 {
+            end.move_on(is_back)?;
         }
-        None
+        Some(end.ahead(is_back, 0))
+    }
+
+    /// Returns the next entry from an end. `look` is called if the end does not know how far it may go: then it
+    /// moves the end to the leaf of the next entry, and [allows](End::allow) it some of that leaf's.
+    #[inline(always)]
+    pub(super) fn next_by(
+        &mut self,
+        is_back: bool,
+        look: impl FnOnce(&mut Self) -> Option<()>,
+    ) -> Option<NonNull<Head>> {
+        let end = |walk: &mut Self| {
+            let end = if is_back {
+                &mut walk.back
+            } else {
+                &mut walk.front
+            };
+            end.as_mut().and_then(|end| end.step(is_back))
+        };
+        if let Some(entry) = end(self) {
+            return Some(entry);
+        }
+        look(self)?;
+        end(self)
+    }
+
+    /// Returns the next entry from an end, wherever the other end is.
+    #[inline(always)]
+    pub fn next(&mut self, is_back: bool) -> Option<NonNull<Head>> {
+        self.next_by(is_back, |walk| walk.look(is_back))
+    }
+
+    #[inline(never)]
+    fn look(&mut self, is_back: bool) -> Option<()> {
+        self.settle(is_back)?;
+        let (end, _) = self.ends(is_back)?;
+        end.allow(is_back, SLOTS)
+    }
+
+    /// Returns the next entry from an end, for a caller that is alone with the tree: the two ends stop where they
+    /// meet, whatever keys say. So each entry is returned once.
+    #[inline(always)]
+    pub fn next_alone(&mut self, is_back: bool) -> Option<NonNull<Head>> {
+        self.next_by(is_back, |walk| walk.look_alone(is_back))
+    }
+
+    /// The two ends come to each other leaf by leaf, so neither passes the other.
+    #[inline(never)]
+    fn look_alone(&mut self, is_back: bool) -> Option<()> {
+        let (end, mut other) = self.ends(is_back)?;
+        loop {
+            if let Some(other) = &mut other
+                && end.leaf == other.leaf
+            {
+                if end.distance(is_back, other) == 0 {
+                    other.left = 0;
+                }
+                return end.allow(is_back, end.distance(is_back, other));
+            }
+            if let Some(allowed) = end.allow(is_back, SLOTS) {
+                return Some(allowed);
+            }
+            end.move_on(is_back)?;
+        }
     }
 }
 
 impl<'g> End<'g> {
-    /// Returns whether it is where the other end is, in a tree that no thread changes. The two come to each
-    /// other leaf by leaf, so neither passes the other.
-    fn has_met(&self, other: &Option<Self>) -> bool {
-        let is_here = |other: &Self| self.leaf.pointer() == other.leaf.pointer();
-        other
-            .as_ref()
-            .is_some_and(|other| is_here(other) && self.at == other.at)
-    }
-
-    fn at(path: Path<'g>, place: &Place<'g>) -> Self {
-        Self {
-            path,
-            leaf: place.leaf,
-            order: place.order,
-            at: place.at,
-            has_entries: false,
-            has_next: false,
-        }
-    }
-
-    fn outermost(tree: Live<'g, Pinned<Tree>>, is_last: bool) -> Self {
-        let mut path = Path::new();
-        let leaf = path.outermost(tree.get().root(), is_last);
-        let order = leaf.order();
+    fn of(path: Path<'g>, leaf: Live<'g, Leaf>, order: Order, at: usize) -> Self {
         Self {
             path,
             leaf,
             order,
-            at: if is_last { order.len() } else { 0 },
+            at,
+            left: 0,
             has_entries: false,
             has_next: false,
         }
+    }
+
+    fn outermost(tree: Live<'g, Pinned<Tree>>, is_back: bool) -> Self {
+        let mut path = Path::new();
+        let leaf = path.outermost(tree.get().root(), is_back);
+        let order = leaf.order();
+        Self::of(path, leaf, order, if is_back { order.len() } else { 0 })
+    }
+
+    /// Returns how many entries of the leaf are ahead.
+    #[inline]
+    pub(super) fn rest(&self, is_back: bool) -> usize {
+        if is_back {
+            self.at
+        } else {
+            self.order.len() - self.at
+        }
+    }
+
+    /// Returns how many entries are ahead, up to those of the other end, which is in the same leaf.
+    fn distance(&self, is_back: bool, other: &Self) -> usize {
+        let (low, high) = if is_back {
+            (other.at + other.left, self.at)
+        } else {
+            (self.at, other.at - other.left)
+        };
+        high.saturating_sub(low)
+    }
+
+    /// As [`distance`](Self::distance), if the other end is in the same leaf, which has not changed in between.
+    pub(super) fn distance_here(&self, is_back: bool, other: &Self) -> Option<usize> {
+        let is_here = self.leaf == other.leaf && self.order == other.order;
+        is_here.then(|| self.distance(is_back, other))
+    }
+
+    /// Returns an entry of the leaf: the one behind the next `nth`.
+    #[inline]
+    pub(super) fn ahead(&self, is_back: bool, nth: usize) -> Item {
+        self.item(if is_back {
+            self.at - 1 - nth
+        } else {
+            self.at + nth
+        })
     }
 
     #[inline]
@@ -203,18 +245,44 @@ impl<'g> End<'g> {
         }
     }
 
+    /// Lets the end go on by `count` entries, or to the end of the leaf. Returns `None` if that is none.
+    pub(super) fn allow(&mut self, is_back: bool, count: usize) -> Option<()> {
+        self.left = count.min(self.rest(is_back));
+        (self.left > 0).then_some(())
+    }
+
+    /// Goes on by one entry, if it may.
+    #[inline(always)]
+    fn step(&mut self, is_back: bool) -> Option<NonNull<Head>> {
+        self.left = self.left.checked_sub(1)?;
+        let at = if is_back {
+            self.at -= 1;
+            self.at
+        } else {
+            self.at += 1;
+            self.at - 1
+        };
+        Some(self.leaf.entry(self.order.slot(at)))
+    }
+
+    /// Stops the end where it is. Returns the last entry that it has passed; `None` if it had none left.
+    pub(super) fn stop(&mut self, is_back: bool) -> Option<Item> {
+        let had_some = mem::take(&mut self.left) > 0;
+        had_some.then(|| self.item(if is_back { self.at } else { self.at - 1 }))
+    }
+
     /// Goes to the next leaf; `None` if there is none.
-    fn move_on(&mut self, is_behind: bool) -> Option<()> {
-        self.leaf = self.path.beside(is_behind)?;
+    pub(super) fn move_on(&mut self, is_back: bool) -> Option<()> {
+        self.leaf = self.path.beside(!is_back)?;
         self.order = self.leaf.order();
-        self.at = if is_behind { 0 } else { self.order.len() };
-        self.read_ahead(is_behind);
+        self.at = if is_back { self.order.len() } else { 0 };
+        self.read_ahead(is_back);
         Some(())
     }
 
     /// Entries lie anywhere: those of a leaf are read at once, and not one after the other, while the
     /// leaf before is visited; and before that the lines of their leaf.
-    fn read_ahead(&mut self, is_behind: bool) {
+    fn read_ahead(&mut self, is_back: bool) {
         let prefetch_entries = |leaf: &Leaf, order: Order| {
             for slot in order.slots() {
                 prefetch(leaf.entry(slot).as_ptr());
@@ -223,7 +291,7 @@ impl<'g> End<'g> {
         if !self.has_entries {
             prefetch_entries(&self.leaf, self.order);
         }
-        let next = self.path.neighbour(is_behind, 1);
+        let next = self.path.neighbour(!is_back, 1);
         self.has_entries = next.is_some() && self.has_next;
         if let Some(next) = next {
             if self.has_entries {
@@ -232,7 +300,7 @@ impl<'g> End<'g> {
                 prefetch_all(next);
             }
         }
-        let after = self.path.neighbour(is_behind, 2);
+        let after = self.path.neighbour(!is_back, 2);
         self.has_next = after.is_some();
         if let Some(after) = after {
             prefetch_all(after);

@@ -2,7 +2,7 @@
 
 use super::{
     cursor::Cursor,
-    iter::Range,
+    iter::Iter,
     map::{BTreeMap, PinnedBTreeMap},
 };
 use crate::with_rayon::par_extend;
@@ -13,7 +13,7 @@ use rayon::iter::{
 use std::fmt;
 
 /// The entries of a map or of a range, visited by many threads: what `par_iter` of a [`PinnedBTreeMap`]
-/// returns, and `into_par_iter` of a [`BTreeRange`](crate::BTreeRange). For which entries it visits,
+/// returns, and `into_par_iter` of a [`BTreeIter`](crate::BTreeIter). For which entries it visits,
 /// see [the guarantees](BTreeMap#guarantees). What collects them has them in the order of their keys.
 ///
 /// The calling thread's section is open meanwhile, and keeps what the other threads find.
@@ -45,12 +45,12 @@ impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for &'g PinnedBTreeMap<K, 
     type Iter = ParRange<'g, K, V>;
 
     fn into_par_iter(self) -> ParRange<'g, K, V> {
-        ParRange(Part(self.iter().0))
+        self.iter().into_par_iter()
     }
 }
 
 /// What has not been visited of the range.
-impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for Range<'g, K, V> {
+impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for Iter<'g, K, V> {
     type Item = (&'g K, &'g V);
     type Iter = ParRange<'g, K, V>;
 

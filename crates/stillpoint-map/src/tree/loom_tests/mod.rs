@@ -321,14 +321,7 @@ impl World {
     /// The keys that a walk visits.
     fn keys(&self, is_backwards: bool) -> Vec<u32> {
         let mut walk = Walk::of(Some(self.tree().live()));
-        let next = || {
-            let item = if is_backwards {
-                walk.next_back()
-            } else {
-                walk.next()
-            };
-            item.map(|item| read(item.entry))
-        };
+        let next = || walk.next(is_backwards).map(read);
         let mut keys: Vec<_> = std::iter::from_fn(next).collect();
         if is_backwards {
             keys.reverse();
