@@ -4,23 +4,16 @@
 use crate::{
     bucket::{Locked, Place},
     growth::{HasTables, Helper, Moves, Tables, World, is_looked_at},
+    race::RaceCell,
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
-    slab::Arena,
+    slab::{Arena, OwnedArena},
     slot::{Head, Slot},
     table::{References, Seen, Table},
     word::{Word, tag},
 };
-use std::{
-    alloc::Layout,
-    mem,
-    ops::Deref,
-    ptr::{self, NonNull},
-};
-use stillpoint_platform::{
-    barrier::fence_after_rmw,
-    sync::{AtomicPtr, Ordering},
-};
+use std::{alloc::Layout, mem, ops::Deref, ptr::NonNull};
+use stillpoint_platform::{barrier::fence_after_rmw, sync::Ordering};
 
 /// An entry that no map has.
 ///
@@ -53,8 +46,8 @@ pub unsafe trait New: Sized {
 #[derive(Debug)]
 pub struct Core {
     tables: Tables<References>,
-    /// Where entries lie, once there are many; null before.
-    pub(crate) arena: AtomicPtr<Arena>,
+    /// Where entries lie, once there are many.
+    arena: RaceCell<OwnedArena>,
 }
 
 impl Deref for Core {
@@ -72,7 +65,7 @@ impl HasTables for Core {
     fn of(tables: Tables<References>) -> Self {
         Self {
             tables,
-            arena: AtomicPtr::new(ptr::null_mut()),
+            arena: RaceCell::new(),
         }
     }
 }
@@ -81,10 +74,7 @@ impl Core {
     /// Returns the arena for new entries, if it has been made.
     #[inline]
     pub fn made_arena(&self) -> Option<&Arena> {
-        // Acquire, pairs with `make_arena`: it is complete.
-        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
-        // SAFETY: it is there until `close_arena`.
-        arena.map(|arena| unsafe { arena.as_ref() })
+        self.arena.get()
     }
 
     /// Closes the arena, which goes when its last slot is free.
@@ -93,11 +83,8 @@ impl Core {
     ///
     /// No other thread uses the map; nor does the caller any more.
     pub unsafe fn close_arena(&self) {
-        let arena = self.arena.swap(ptr::null_mut(), Ordering::Relaxed);
-        if let Some(arena) = NonNull::new(arena) {
-            // SAFETY: the caller's promise.
-            unsafe { Arena::close(arena) };
-        }
+        // SAFETY: the caller's promise.
+        drop(unsafe { self.arena.take_shared() });
     }
 
     /// Counts an entry that was put in.
@@ -134,19 +121,7 @@ impl Pinned<Core> {
 
     #[cold]
     fn make_arena(&self, entry: Layout) -> Option<&Arena> {
-        let made = Arena::new(entry, self.capacity())?;
-        // Release, pairs with `made_arena`: it is complete. Acquire: so is the faster thread's.
-        let set = self.arena.compare_exchange(
-            ptr::null_mut(),
-            made.as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if set.is_err() {
-            // SAFETY: no other thread knows it.
-            unsafe { Arena::close(made) };
-        }
-        self.made_arena()
+        Some(self.arena.put(Arena::for_entries(entry, self.capacity())?))
     }
 
     /// Inserts an entry, if that takes no more than an empty slot of its home, in this table or the
@@ -392,11 +367,4 @@ pub fn fence_change() {
 #[inline]
 fn place_of<'t>(locked: &Locked<'t>, entry: Live<'_, Head>, hash: u64) -> Option<Place<'t>> {
     locked.find(tag(hash), |other| other == entry)
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        // SAFETY: no other thread refers to it any more.
-        unsafe { self.close_arena() };
-    }
 }

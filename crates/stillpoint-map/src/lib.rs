@@ -131,6 +131,7 @@ mod owned;
 mod pages;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
+mod race;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 mod resize;

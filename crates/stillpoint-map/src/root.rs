@@ -6,24 +6,17 @@ use crate::{
     domain::Home,
     driver::Shared,
     growth::HasTables,
+    race::{Owner, RaceCell},
     table::{FEWEST_BITS, Kind, Table},
 };
-use std::{
-    alloc::handle_alloc_error,
-    mem,
-    ptr::{self, NonNull},
-    sync::{
-        Arc,
-        atomic::{AtomicPtr, Ordering},
-    },
-};
+use std::{alloc::handle_alloc_error, ptr::NonNull, sync::Arc};
 use stillpoint::internal::Kept;
 
-/// The domain of a map, and its core once there is a table. The owner takes the core out before it drops this.
+/// The domain of a map, and its core once there is a table.
 #[derive(Debug)]
 pub struct Root<C = Core> {
-    /// Null until there is a table: an empty map allocates nothing. Else from an `Arc`.
-    shared: AtomicPtr<Shared<C>>,
+    /// Empty until there is a table: an empty map allocates nothing.
+    shared: RaceCell<Arc<Shared<C>>>,
     pub home: Home,
 }
 
@@ -31,7 +24,7 @@ impl<C> Root<C> {
     /// Creates one in `domain` (`None`: the global one). Does not allocate.
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
-            shared: AtomicPtr::new(ptr::null_mut()),
+            shared: RaceCell::new(),
             home: Home(domain),
         }
     }
@@ -45,19 +38,17 @@ impl<C> Root<C> {
     /// reference of the `Arc`.
     #[inline(always)]
     pub fn shared(&self) -> Option<NonNull<Shared<C>>> {
-        // Acquire, pairs with `make`: it is complete.
-        NonNull::new(self.shared.load(Ordering::Acquire))
+        self.shared.pointer()
     }
 
     #[inline(always)]
     pub fn core(&self) -> Option<&C> {
-        // SAFETY: from an `Arc`, which stays until it is taken out of a `&mut` root.
-        Some(unsafe { &self.shared()?.as_ref().core })
+        Some(&self.shared.get()?.core)
     }
 
     /// Takes the core out. The caller owns one reference of the `Arc`.
     pub fn take(&mut self) -> Option<NonNull<Shared<C>>> {
-        NonNull::new(mem::replace(self.shared.get_mut(), ptr::null_mut()))
+        self.shared.take().map(Owner::into_raw)
     }
 }
 
@@ -81,19 +72,7 @@ impl<C: HasTables> Root<C> {
     #[cold]
     fn make(&self, entries: usize, stays: bool) -> Option<&C> {
         let made = Shared::of(self.home.0.clone(), entries, stays)?;
-        let made = Arc::into_raw(made).cast_mut();
-        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
-        let set = self.shared.compare_exchange(
-            ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if set.is_err() {
-            // SAFETY: from an `Arc` just now, and no other thread knows it.
-            drop(unsafe { Arc::from_raw(made) });
-        }
-        self.core()
+        Some(&self.shared.put(made).core)
     }
 
     /// If there is no table, creates one with room for `entries`. If `stays`, it never shrinks below that.

@@ -7,6 +7,7 @@ use super::{
     list::List,
     region::{Pushed, Pushing, Region},
 };
+use crate::race::Owner;
 use std::{alloc::Layout, ptr::NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
 use stillpoint_platform::{
@@ -22,7 +23,8 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
 
 /// An arena of slots so large that a run has few, and each push makes it worthwhile.
 fn arena() -> NonNull<Arena> {
-    Arena::new(Layout::new::<[u64; 64]>(), 1).expect("memory")
+    let arena = Arena::for_entries(Layout::new::<[u64; 64]>(), 1);
+    arena.expect("memory").into_raw()
 }
 
 /// What a thread may do with an arena, or its slots.

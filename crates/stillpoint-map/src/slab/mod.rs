@@ -41,13 +41,14 @@ mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use crate::backoff::Backoff;
+use crate::{backoff::Backoff, race::Owner};
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
 use region::{Owned, Pushed, Pushing, RUN, RUNS, Region};
 use run::{GRAIN, Link};
 use std::{
     alloc::Layout,
+    mem::ManuallyDrop,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
@@ -126,16 +127,16 @@ pub const fn has_slots(entry: Layout) -> bool {
 impl Arena {
     /// Makes one for entries of this layout, of which there will be so many. `None` without memory,
     /// or if such entries are boxes.
-    pub fn new(entry: Layout, entries: usize) -> Option<NonNull<Self>> {
+    pub fn for_entries(entry: Layout, entries: usize) -> Option<OwnedArena> {
         Self::of_slots(slot_size(entry, LARGEST)?, entries)
     }
 
     /// Makes one for the nodes of a tree, which may be larger than entries.
-    pub fn for_nodes(node: Layout, nodes: usize) -> Option<NonNull<Self>> {
+    pub fn for_nodes(node: Layout, nodes: usize) -> Option<OwnedArena> {
         Self::of_slots(slot_size(node, LARGEST_NODE)?, nodes)
     }
 
-    fn of_slots(size: usize, entries: usize) -> Option<NonNull<Self>> {
+    fn of_slots(size: usize, entries: usize) -> Option<OwnedArena> {
         let count = cpu::count().next_power_of_two().min(MOST_STRIPES);
         let stripes = fallible::try_several(count, CachePadded::<Stripe>::default)?;
         // SAFETY: not of size 0.
@@ -153,7 +154,7 @@ impl Arena {
         };
         // SAFETY: allocated just now, as a box of one is.
         unsafe { itself.write(arena) };
-        Some(itself)
+        Some(OwnedArena(itself))
     }
 
     /// As [`allocate`](Self::allocate), for a `T`; also `None` if the slots are for another layout.
@@ -235,12 +236,12 @@ impl Arena {
         unsafe { Self::with_list(self.itself, take_up) }?
     }
 
-    /// Ends the arena: it goes when its slots are free.
+    /// Closes the arena: it goes when its slots are free.
     ///
     /// # Safety
     ///
-    /// No thread allocates from it, or ends it again.
-    pub unsafe fn close(arena: NonNull<Self>) {
+    /// No thread allocates from it, or closes it again.
+    unsafe fn close(arena: NonNull<Self>) {
         let end = |list: &mut List| {
             // SAFETY: it goes after the lock is free, at the earliest.
             for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
@@ -287,6 +288,35 @@ impl Arena {
         // Release, pairs with the exchange above: what this thread did.
         lock.store(0, Ordering::Release);
         Some(result)
+    }
+}
+
+/// An arena, which is closed when this is dropped.
+#[derive(Debug)]
+pub struct OwnedArena(NonNull<Arena>);
+
+// SAFETY: as an arena is.
+unsafe impl Send for OwnedArena {}
+// SAFETY: the same.
+unsafe impl Sync for OwnedArena {}
+
+// SAFETY: an arena stays until it is closed.
+unsafe impl Owner for OwnedArena {
+    type Target = Arena;
+
+    fn into_raw(self) -> NonNull<Arena> {
+        ManuallyDrop::new(self).0
+    }
+
+    unsafe fn from_raw(arena: NonNull<Arena>) -> Self {
+        Self(arena)
+    }
+}
+
+impl Drop for OwnedArena {
+    fn drop(&mut self) {
+        // SAFETY: threads allocate by references to it, of which there are none any more.
+        unsafe { Arena::close(self.0) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of arenas alone.
 
 use super::{
-    Arena, DELETED, STEPS, TURNED_AWAY, UsedSlot,
+    Arena, DELETED, OwnedArena, STEPS, TURNED_AWAY, UsedSlot,
     list::{KEPT, List},
     region::{Owned, RUN, RUNS},
 };
@@ -9,10 +9,7 @@ use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thre
 use stillpoint_platform::sync::Ordering;
 
 /// An arena, which the test closes with this.
-struct Ours(NonNull<Arena>);
-
-// SAFETY: an arena is `Sync`.
-unsafe impl Sync for Ours {}
+struct Ours(OwnedArena);
 
 /// A slot that is another thread's from now on.
 struct Sent(NonNull<u8>);
@@ -30,12 +27,12 @@ const LAYOUT: Layout = Layout::new::<[u64; 3]>();
 
 impl Ours {
     fn new() -> Self {
-        Self(Arena::new(LAYOUT, 0).expect("memory"))
+        Self(Arena::for_entries(LAYOUT, 0).expect("memory"))
     }
 
     fn arena(&self) -> &Arena {
         // SAFETY: it is closed with this.
-        unsafe { self.0.as_ref() }
+        unsafe { self.0.0.as_ref() }
     }
 
     /// A slot, all of which is written.
@@ -50,14 +47,7 @@ impl Ours {
     fn runs(&self) -> (usize, usize, usize) {
         let look = |list: &mut List| list.runs();
         // SAFETY: it is closed after this.
-        unsafe { Arena::with_list(self.0, look) }.expect("no fork")
-    }
-}
-
-impl Drop for Ours {
-    fn drop(&mut self) {
-        // SAFETY: the test's threads have ended.
-        unsafe { Arena::close(self.0) };
+        unsafe { Arena::with_list(self.0.0, look) }.expect("no fork")
     }
 }
 
@@ -144,7 +134,7 @@ fn stripes_hold_no_empty_runs() {
 #[test]
 fn requests_take_few_steps() {
     let layout = Layout::new::<[u64; 64]>();
-    let ours = Ours(Arena::new(layout, 0).expect("memory"));
+    let ours = Ours(Arena::for_entries(layout, 0).expect("memory"));
     let (of_a_run, regions) = (RUN / layout.size(), 30);
     let mut slots: Vec<_> = (0..regions * RUNS * of_a_run)
         .map(|_| ours.allocate())
@@ -256,11 +246,11 @@ fn run_is_whole_pages() {
 
 #[test]
 fn entries_that_are_too_large_get_none() {
-    assert!(Arena::new(Layout::new::<[u64; 65]>(), 0).is_none());
-    assert!(Arena::new(Layout::from_size_align(128, 128).unwrap(), 0).is_none());
+    assert!(Arena::for_entries(Layout::new::<[u64; 65]>(), 0).is_none());
+    assert!(Arena::for_entries(Layout::from_size_align(128, 128).unwrap(), 0).is_none());
     for size in [8, 24, 40, 512] {
         let layout = Layout::from_size_align(size, 8).unwrap();
-        let ours = Ours(Arena::new(layout, 0).expect("memory"));
+        let ours = Ours(Arena::for_entries(layout, 0).expect("memory"));
         let slots: HashSet<_> = (0..100).map(|_| ours.arena().allocate()).collect();
         assert_eq!(slots.len(), 100);
         slots.into_iter().flatten().for_each(free);

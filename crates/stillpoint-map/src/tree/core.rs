@@ -11,18 +11,16 @@ use super::{
 };
 use crate::{
     count::Count,
+    race::RaceCell,
     section::{Live, Pinned},
-    slab::Arena,
+    slab::{Arena, OwnedArena},
 };
 use std::{
     alloc::Layout,
     cmp::Ordering as Is,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::{
-    fork,
-    sync::{AtomicPtr, Ordering},
-};
+use stillpoint_platform::fork;
 
 /// Where what is no longer used goes until readers have left.
 ///
@@ -52,10 +50,10 @@ pub struct Tree {
     /// Whether hints tell keys, so that fences have no entries.
     pub(super) hints_tell_keys: bool,
     pub count: Count,
-    /// Where entries lie, once there are many, and where nodes do; null before.
-    pub(crate) arena: AtomicPtr<Arena>,
-    leaves: AtomicPtr<Arena>,
-    inners: AtomicPtr<Arena>,
+    /// Where entries lie, once there are many, and where nodes do.
+    arena: RaceCell<OwnedArena>,
+    leaves: RaceCell<OwnedArena>,
+    inners: RaceCell<OwnedArena>,
 }
 
 impl Tree {
@@ -69,9 +67,9 @@ impl Tree {
             gate: Gate::new(0),
             hints_tell_keys,
             count: Count::new(),
-            arena: AtomicPtr::new(ptr::null_mut()),
-            leaves: AtomicPtr::new(ptr::null_mut()),
-            inners: AtomicPtr::new(ptr::null_mut()),
+            arena: RaceCell::new(),
+            leaves: RaceCell::new(),
+            inners: RaceCell::new(),
         }
     }
 
@@ -79,14 +77,12 @@ impl Tree {
     /// few, and without memory.
     #[inline]
     pub fn arena(&self, entry: Layout) -> Option<&Arena> {
-        self.arena_of(&self.arena, |entries| Arena::new(entry, entries))
+        self.arena_of(&self.arena, |entries| Arena::for_entries(entry, entries))
     }
 
     /// Where new nodes are to lie: likewise.
     pub fn node_arenas(&self) -> Arenas<'_> {
-        // Relaxed: null or not; `arena_of` looks again.
-        let has_some = !self.leaves.load(Ordering::Relaxed).is_null();
-        if !has_some && self.count.get() < MANY_FOR_NODES {
+        if self.leaves.get().is_none() && self.count.get() < MANY_FOR_NODES {
             return Arenas::default();
         }
         Arenas {
@@ -102,54 +98,33 @@ impl Tree {
     #[inline]
     fn arena_of<'t>(
         &'t self,
-        place: &'t AtomicPtr<Arena>,
-        make: impl FnOnce(usize) -> Option<NonNull<Arena>>,
+        cell: &'t RaceCell<OwnedArena>,
+        make: impl FnOnce(usize) -> Option<OwnedArena>,
     ) -> Option<&'t Arena> {
-        // Acquire, pairs with `publish_arena`: it is complete.
-        let arena = NonNull::new(place.load(Ordering::Acquire));
-        match arena {
-            // SAFETY: it is there until `end`.
-            Some(arena) => Some(unsafe { arena.as_ref() }),
-            None if self.count.is_spread_out() => {
-                Self::publish_arena(place, make(self.count.get())?)
-            }
-            None => {
-                if self.count.get() >= MANY {
-                    self.count.spread_out();
-                }
-                None
-            }
+        if let Some(arena) = cell.get() {
+            return Some(arena);
         }
+        if self.count.is_spread_out() {
+            return Some(cell.put(make(self.count.get())?));
+        }
+        if self.count.get() >= MANY {
+            self.count.spread_out();
+        }
+        None
     }
 
-    #[cold]
-    fn publish_arena(place: &AtomicPtr<Arena>, made: NonNull<Arena>) -> Option<&Arena> {
-        // Release, pairs with `arena_of`: it is complete. Acquire: so is the faster thread's.
-        let set = place.compare_exchange(
-            ptr::null_mut(),
-            made.as_ptr(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        let arena = match set {
-            Ok(_) => made,
-            Err(faster) => {
-                // SAFETY: no other thread knows it.
-                unsafe { Arena::close(made) };
-                NonNull::new(faster)?
-            }
-        };
-        // SAFETY: it is there until `end`.
-        Some(unsafe { arena.as_ref() })
-    }
-
-    /// Frees all nodes, and ends the arenas, each when its last slot is free. `old_fence` gets the entries whose
-    /// keys were kept as fences.
-    pub fn end(self, mut old_fence: impl FnMut(NonNull<Head>)) {
+    /// Frees all nodes. `old_fence` gets the entries whose keys were kept as fences.
+    pub fn end(&mut self, mut old_fence: impl FnMut(NonNull<Head>)) {
+        let root = self.root.link();
+        if root == Link::NONE {
+            return;
+        }
+        // SAFETY: no thread has a reference to the tree any more.
+        unsafe { self.root.set(Link::NONE) };
         let mut path: [Option<(Live<'_, Inner>, usize)>; DEPTH + 1] = Default::default();
         let mut depth = 0;
-        // SAFETY: no thread has a reference to the tree any more.
-        let mut node = unsafe { Pinned::of(&self) }.root();
+        // SAFETY: of the tree, until this frees it.
+        let mut node = unsafe { Node::of(root) };
         'nodes: loop {
             match node.kind() {
                 Kind::Inner(inner) => {
@@ -182,12 +157,12 @@ impl Tree {
                 unsafe { Node::inner(inner).free() };
             };
         }
-        for place in [&self.arena, &self.leaves, &self.inners] {
-            if let Some(arena) = NonNull::new(place.load(Ordering::Relaxed)) {
-                // SAFETY: the same; it is closed once.
-                unsafe { Arena::close(arena) };
-            }
-        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.end(|_| ());
     }
 }
 

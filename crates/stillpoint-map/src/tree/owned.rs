@@ -8,6 +8,7 @@ use super::{
     walk::Walk,
 };
 use crate::{
+    race::Owner,
     section::{Live, Pinned},
     store::Policy,
 };
@@ -37,7 +38,7 @@ unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 impl<K, V, P: Policy> Ordered<K, V, P> {
     /// Takes out all entries at once, and the tree.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
-        let tree = self.take_tree().map(|tree| NonNull::from(Box::leak(tree)));
+        let tree = self.tree.take().map(Owner::into_raw);
         // SAFETY: the tree is there until the result ends, and no other thread has it.
         let live = |tree: NonNull<Tree>| unsafe { Live::of(tree.cast::<Pinned<Tree>>()) };
         OwnedEntries {
@@ -94,7 +95,7 @@ impl<K, V> OwnedEntries<K, V> {
             panicked = panicked.take().or(ended.err());
         };
         // SAFETY: of the box that this owns, and the walk is at no node any more.
-        let tree = unsafe { Box::from_raw(self.tree.take()?.as_ptr()) };
+        let mut tree = unsafe { Box::from_raw(self.tree.take()?.as_ptr()) };
         tree.end(end_fence);
         panicked
     }

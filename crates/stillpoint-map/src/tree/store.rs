@@ -12,23 +12,17 @@ use super::{
 use crate::{
     domain::Home,
     pinned::view,
+    race::RaceCell,
     section::Pinned,
     store::{Policy, Sound},
 };
-use std::{
-    borrow::Borrow,
-    cmp::Ordering as Is,
-    fmt,
-    marker::PhantomData,
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicPtr, Ordering},
-};
+use std::{borrow::Borrow, cmp::Ordering as Is, fmt, marker::PhantomData, ptr::NonNull};
 use stillpoint::{Domain, Guard, Section, internal::Kept};
 
 /// An ordered map of entries. In a section of its domain it is a `PinnedOrdered`, which has the rest.
 pub struct Ordered<K, V, P: Policy = Sound> {
-    /// Null until there is an entry: it allocates nothing before.
-    tree: AtomicPtr<Tree>,
+    /// Empty until there is an entry: an empty map allocates nothing.
+    pub(super) tree: RaceCell<Box<Tree>>,
     pub(super) home: Home,
     /// Tells what a key and its value own beside their entry.
     pub(super) weigh: Option<fn(&K, &V) -> usize>,
@@ -74,7 +68,7 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     /// An empty one of the domain; `None` for the global one.
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
-            tree: AtomicPtr::new(ptr::null_mut()),
+            tree: RaceCell::new(),
             home: Home(domain),
             weigh: None,
             entries: PhantomData,
@@ -115,31 +109,16 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
         unsafe { PinnedOrdered::of(self) }
     }
 
-    #[inline(always)]
-    fn tree(&self) -> Option<&Tree> {
-        // Acquire, pairs with `make_tree`: it is complete.
-        let tree = NonNull::new(self.tree.load(Ordering::Acquire));
-        // SAFETY: of a box that this owns.
-        tree.map(|tree| unsafe { tree.as_ref() })
-    }
-
     #[cold]
     pub(super) fn make_tree(&self) {
-        let made = Box::into_raw(Box::new(Tree::new(hint::hints::<K>() == Hints::Key)));
-        // Release, pairs with `tree`: it is complete. Acquire: so is the faster thread's.
-        let set =
-            self.tree
-                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-        if set.is_err() {
-            // SAFETY: from a box just now, and no other thread knows it.
-            unsafe { Box::from_raw(made) }.end(|_| ());
-        }
+        let hints_tell_keys = hint::hints::<K>() == Hints::Key;
+        self.tree.put(Box::new(Tree::new(hints_tell_keys)));
     }
 
     /// How many entries there are; exact while no thread changes it.
     #[allow(clippy::len_without_is_empty, reason = "maps have it")]
     pub fn len(&self) -> usize {
-        self.tree().map_or(0, |tree| tree.count.get())
+        self.tree.get().map_or(0, |tree| tree.count.get())
     }
 }
 
@@ -147,7 +126,7 @@ impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
     #[inline(always)]
     pub(super) fn tree(&self) -> Option<&Pinned<Tree>> {
         // SAFETY: inside a section of the map's domain while this is borrowed.
-        self.0.tree().map(|tree| unsafe { Pinned::of(tree) })
+        self.0.tree.get().map(|tree| unsafe { Pinned::of(tree) })
     }
 
     /// A walk over all entries, without their types.
@@ -227,15 +206,6 @@ impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
         // SAFETY: as in `find`.
         let mut sought = unsafe { sought::<K, V, Q>(key) };
         Some(self.tree()?.locate_by(&mut sought))
-    }
-}
-
-impl<K, V, P: Policy> Ordered<K, V, P> {
-    /// Takes out the tree, with all entries.
-    pub(super) fn take_tree(&mut self) -> Option<Box<Tree>> {
-        let tree = std::mem::replace(self.tree.get_mut(), ptr::null_mut());
-        // SAFETY: from a box in `make_tree`, and no other thread has it.
-        (!tree.is_null()).then(|| unsafe { Box::from_raw(tree) })
     }
 }
 
