@@ -27,7 +27,7 @@
 
 use super::{
     epochs::STAMP_BITS,
-    spill::{Found, NewSpill, Node, Spill, Tagged},
+    spill::{Found, Hashed, KnownHash, NewNode, Node, Spill},
 };
 use crate::{
     table::AnyBucket,
@@ -318,18 +318,22 @@ impl<'t, K: Copy, V: Copy> Seen<'t, K, V> {
 
     /// The entries in slots, with their tags.
     #[inline(always)]
-    pub fn tagged(self) -> impl Iterator<Item = (usize, Tagged<K, V>)> {
+    pub fn tagged(self) -> impl Iterator<Item = (usize, Hashed<K, V>)> {
         self.taken().map(move |slot| {
             let ((key, value), tag) = (slot.pair(), self.word.tag(slot.number));
-            (slot.number, Tagged { key, value, tag })
+            let hash = KnownHash::of_tag(tag);
+            (slot.number, Hashed { key, value, hash })
         })
     }
 
-    /// All entries, in what was seen; the key of an update under way perhaps twice.
-    pub fn entries(self) -> impl Iterator<Item = Tagged<K, V>> {
-        let spilled = self.spill.into_iter().flat_map(Spill::nodes);
-        let in_slots = self.tagged().map(|(_, entry)| entry);
-        in_slots.chain(spilled.map(Spill::entry))
+    /// Returns the number of entries.
+    pub fn count(self) -> usize {
+        self.word.taken().bits().count_ones() as usize + self.nodes().count()
+    }
+
+    /// The nodes of the spill.
+    pub fn nodes(self) -> impl Iterator<Item = Spill<'t, K, V>> {
+        self.spill.into_iter().flat_map(Spill::nodes)
     }
 }
 
@@ -542,9 +546,12 @@ pub struct Filler<'t, K, V> {
     bucket: Bucket<'t, K, V>,
     word: Word,
     used: usize,
+    spill: Option<Spill<'t, K, V>>,
 }
 
 impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
+    /// Fills the bucket from its first slot on.
+    ///
     /// # Safety
     ///
     /// No other thread can reach the bucket for as long as this is used.
@@ -554,38 +561,59 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
             bucket,
             word: Word::EMPTY,
             used: 0,
+            spill: None,
+        }
+    }
+
+    /// Goes on where another one has finished, or with a clear bucket.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Filler::of`].
+    pub unsafe fn go_on(bucket: Bucket<'t, K, V>) -> Self {
+        let word = bucket.word();
+        Self {
+            bucket,
+            word,
+            used: word.taken().bits().count_ones() as usize,
+            spill: bucket.behind().spill(),
+        }
+    }
+
+    /// Puts an entry into the next slot, or behind the bucket, for which it takes a node.
+    pub fn put(&mut self, entry: Hashed<K, V>, node: impl FnOnce() -> NewNode<K, V>) {
+        if self.used < SLOTS {
+            self.push(entry);
+        } else {
+            // SAFETY: this bucket, which stays for `'t`, gets it in `finish`.
+            self.spill = Some(unsafe { node().fill(entry, self.spill) });
+            self.word = self.word.spilled();
         }
     }
 
     /// Puts an entry into the next slot, which there is.
     #[inline(always)]
-    pub fn push(&mut self, entry: Tagged<K, V>) {
+    pub fn push(&mut self, entry: Hashed<K, V>) {
         // SAFETY: the promise of `of`.
         unsafe { self.bucket.write(self.used, (entry.key, entry.value)) };
-        self.word = self.word.filled(self.used, entry.tag);
+        self.word = self.word.filled(self.used, entry.hash.tag());
         self.used += 1;
     }
 
     /// Stores the word, and what is behind the slots.
     #[inline(always)]
-    pub fn finish(self, spill: Option<NewSpill<K, V>>) {
-        let word = match spill {
-            Some(_) => self.word.spilled(),
-            None => self.word,
-        };
-        // SAFETY: this bucket has it now.
-        let spill = spill.map(|spill| unsafe { spill.publish() });
-        let behind = Behind::nothing().with_spill(spill);
+    pub fn finish(self) {
+        let behind = Behind::nothing().with_spill(self.spill);
         self.bucket.set_behind(behind);
         // SAFETY: the promise of `of`; the slots are written.
-        unsafe { self.bucket.set_word(word) };
+        unsafe { self.bucket.set_word(self.word) };
     }
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::{epochs::Epochs, spill::NewNode};
+    use crate::copy::epochs::Epochs;
 
     /// What a bucket lies in.
     #[derive(Default)]
@@ -663,10 +691,10 @@ mod tests {
     fn an_update_that_spills_is_repaired() {
         let entries = with_entries(&[7, 8]);
         let bucket = entries.bucket();
-        let new = Tagged {
+        let new = Hashed {
             key: 7,
             value: 1,
-            tag: 7,
+            hash: KnownHash::of_tag(7),
         };
         // SAFETY: it is freed at the end.
         let spill = unsafe { NewNode::new().fill(new, None) };

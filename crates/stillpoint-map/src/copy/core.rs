@@ -5,7 +5,7 @@ use super::{
     epochs::{Epochs, GracePeriods},
     locked::Locked,
     moving::Move,
-    spill::{NewNode, OldNode, Tagged},
+    spill::{Hashed, KnownHash, NewNode, OldNode},
     table::{InPlace, Table},
 };
 use crate::{
@@ -277,10 +277,10 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
                 break (left, locked.has_pending(), false);
             }
             if let Some((new, copy)) = prepared.take() {
-                let entry = Tagged {
+                let entry = Hashed {
                     key: pair.0,
                     value: pair.1,
-                    tag,
+                    hash: KnownHash::of(self.hash),
                 };
                 let left = match place {
                     None => {

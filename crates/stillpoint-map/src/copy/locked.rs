@@ -7,7 +7,7 @@
 use super::{
     bucket::{ALL, Behind, Bucket, Seen},
     epochs::Epochs,
-    spill::{Found, NewNode, OldNode, Spill, Tagged},
+    spill::{Found, Hashed, NewNode, OldNode, Spill},
 };
 use crate::word::{SLOTS, Word};
 use std::mem::ManuallyDrop;
@@ -123,7 +123,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Puts an entry into the spill.
-    pub fn push(&mut self, new: NewNode<K, V>, entry: Tagged<K, V>) {
+    pub fn push(&mut self, new: NewNode<K, V>, entry: Hashed<K, V>) {
         // SAFETY: the bucket, which stays for `'t`, gets it here.
         let first = unsafe { new.fill(entry, self.behind.spill()) };
         self.set_spill(Some(first));
@@ -134,7 +134,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         &mut self,
         old: usize,
         new: NewNode<K, V>,
-        entry: Tagged<K, V>,
+        entry: Hashed<K, V>,
         stamp: impl Fn() -> u16,
     ) {
         // Pending and with a tag: so the child of a fork knows that the tag is to be taken away.
@@ -150,7 +150,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     pub fn replace_spilled(
         &mut self,
         found: Found<'t, K, V>,
-        new: Option<(NewNode<K, V>, Tagged<K, V>)>,
+        new: Option<(NewNode<K, V>, Hashed<K, V>)>,
         copy: Option<NewNode<K, V>>,
     ) -> Option<[Option<OldNode<K, V>>; 2]> {
         if !found.is_in(self.behind.spill()) {
@@ -236,14 +236,14 @@ mod tests {
     use super::*;
     use crate::copy::{
         bucket::{Head, Pairs},
-        spill::STEPS,
+        spill::{KnownHash, STEPS},
     };
 
     const NODES: u64 = 100;
 
-    fn tagged(key: u64) -> Tagged<u64, u64> {
-        let (value, tag) = (key, 7);
-        Tagged { key, value, tag }
+    fn tagged(key: u64) -> Hashed<u64, u64> {
+        let (value, hash) = (key, KnownHash::of_tag(7));
+        Hashed { key, value, hash }
     }
 
     fn keys(first: Option<Spill<'_, u64, u64>>) -> Vec<u64> {

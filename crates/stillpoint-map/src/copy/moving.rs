@@ -4,15 +4,18 @@
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
 //! grows: user code, which may use the map again. Most units of a table that grows are one bucket whose
 //! entries find slots in the two that it becomes: those are filled at once, and then the old one is
-//! marked, if it is the same (`split`). Otherwise the thread allocates, locks the old buckets, and goes
-//! on if they still have the same entries. If not, it tries again, and asks only for hashes of keys that
-//! are new: a slow hash would lose to other threads' updates each time.
+//! marked, if it is the same (`split`). Otherwise the thread allocates, locks the old buckets, and moves
+//! what they have then, if it knows the hashes and has nodes enough. If not, it tries again.
+//!
+//! However fast other threads change the unit, that ends. A node of a list has the hash with it, but one that
+//! a shrink has made: so what they add needs nothing but nodes, of which a retry makes twice as many. In slots
+//! they can put no more than seven entries, as none that they empty becomes clean in this thread's section.
 
 use super::{
-    bucket::Filler,
+    bucket::{Filler, Seen},
     core::{Core, World},
     locked::Locked,
-    spill::{NewSpill, Spill, Tagged},
+    spill::{Hashed, KnownHash, NewNode, Spill},
     table::InPlace,
 };
 use crate::{
@@ -23,7 +26,7 @@ use crate::{
 use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
-/// A unit whose entries change each time between the look and the lock is left for another pass.
+/// A unit that has changed too much between the look and the lock each time is left for another pass.
 const TRIES: usize = 16;
 
 /// A bucket with more entries behind it is not split at once.
@@ -37,12 +40,13 @@ enum Unit {
     Moved,
     /// Another thread had.
     Done,
-    /// It has other entries now.
-    NotSame,
+    /// It has entries for which a hash or a node lacks.
+    NotReady,
 }
 
-/// The entries of a unit, each with the number of its new bucket among those of the unit.
-type Entries<K, V> = Vec<(usize, Tagged<K, V>)>;
+/// The hashes of the keys in a bucket's slots, as far as they are known. An entry stays in its slot, or none is
+/// there until the section has ended.
+type Hashes = [Option<u64>; SLOTS];
 
 /// A chunk that a thread has taken, of which a part is left out if user code panics. Other threads do not
 /// reach the new buckets of its units that have not moved.
@@ -111,12 +115,12 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         }
         // A split fills both, and so writes to pages that no entry needs.
         let splits = under_way.news(0).len() == 2 && !under_way.is_sparse();
-        let mut entries = Entries::default();
+        let mut nodes = Vec::new();
         let mut chunk = Chunk::Moved;
         while unit < end {
             let is_split = splits && self.split(unit);
             if !is_split && self.is_taken() {
-                chunk = chunk.max(self.move_unit(unit, &mut entries));
+                chunk = chunk.max(self.move_unit(unit, &mut nodes));
             }
             if !self.is_taken() {
                 return Progress::NothingToTake;
@@ -126,6 +130,11 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         let progress = self.add_done(chunk);
         mem::forget(self);
         progress
+    }
+
+    /// Returns the hash of a node's key, which the node keeps.
+    fn hash_of(&self, node: Spill<'_, K, V>) -> u64 {
+        node.hash_or(|| self.writer.world().hash_of(&node.key()))
     }
 
     /// Retires what was behind a bucket that this thread has moved.
@@ -155,22 +164,23 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         let seen = unsafe { bucket.seen(word) };
         // The list may change meanwhile, and its nodes do not.
         let (mut nodes, mut count) = ([None; MOST_SPILLED], 0);
-        for node in seen.spill().into_iter().flat_map(Spill::nodes) {
+        for node in seen.nodes() {
             if count == MOST_SPILLED {
                 return false;
             }
             nodes[count] = Some(node);
             count += 1;
         }
-        let spilled = || nodes.iter().flatten().map(|node| node.entry());
+        let spilled = || nodes.iter().flatten().copied();
         // For each entry a bit, of those in slots first: whether it goes to the upper one.
         let mut upper = 0_u32;
-        let half_of = |key: &K| (to.index(self.writer.world().hash_of(key)) & 1) as u32;
+        let half_of = |hash| (to.index(hash) & 1) as u32;
         for slot in seen.taken() {
-            upper |= half_of(&slot.pair().0) << slot.number();
+            let hash = self.writer.world().hash_of(&slot.pair().0);
+            upper |= half_of(hash) << slot.number();
         }
-        for (index, entry) in spilled().enumerate() {
-            upper |= half_of(&entry.key) << (SLOTS + index);
+        for (index, node) in spilled().enumerate() {
+            upper |= half_of(self.hash_of(node)) << (SLOTS + index);
         }
         if !self.is_taken() {
             return false;
@@ -190,10 +200,10 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         for (slot, entry) in seen.tagged() {
             halves[(upper >> slot & 1) as usize].push(entry);
         }
-        for (index, entry) in spilled().enumerate() {
-            halves[(upper >> (SLOTS + index) & 1) as usize].push(entry);
+        for (index, node) in spilled().enumerate() {
+            halves[(upper >> (SLOTS + index) & 1) as usize].push(node.entry());
         }
-        halves.into_iter().for_each(|half| half.finish(None));
+        halves.into_iter().for_each(Filler::finish);
         if word.is_plain() {
             return bucket.mark_moved(word);
         }
@@ -211,104 +221,109 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
 
     /// Returns whether it has moved, or why not; or that it has, if a fork has made another process of
     /// this one.
-    fn move_unit(&self, unit: usize, entries: &mut Entries<K, V>) -> Chunk {
+    fn move_unit(&self, unit: usize, nodes: &mut Vec<NewNode<K, V>>) -> Chunk {
         let Move { from, to } = self.under_way;
         // What `split` has left there, or a thread that a fork has removed.
         if from.at(self.under_way.olds(unit).start).word().is_moved() {
             return Chunk::Moved;
         }
         to.clear(self.under_way.news(unit));
-        entries.clear();
-        let mut before = Entries::default();
+        let mut hashes = Hashes::default();
         for tries in 0..TRIES {
-            // Not the first time: the memory of what is empty serves all units of a chunk.
-            if tries > 0 {
-                mem::swap(entries, &mut before);
-            }
-            match self.try_move(unit, entries, &before) {
+            match self.try_move(unit, (&mut hashes, &mut *nodes), tries > 0) {
                 Unit::Moved | Unit::Done => return Chunk::Moved,
-                Unit::NotSame => {}
+                Unit::NotReady => {}
             }
         }
         Chunk::LeftOut
     }
 
-    /// `before` is what the last try has found.
-    fn try_move(&self, unit: usize, entries: &mut Entries<K, V>, before: &Entries<K, V>) -> Unit {
+    /// Looks at a unit, and locks it. Moves it if the hashes are known of all entries that it has then, and the
+    /// nodes are enough for them.
+    fn try_move(
+        &self,
+        unit: usize,
+        (hashes, nodes): (&mut Hashes, &mut Vec<NewNode<K, V>>),
+        is_retry: bool,
+    ) -> Unit {
         let (under_way, Move { from, to }) = (self.under_way, self.under_way);
         let (grows, news) = (under_way.grows(), under_way.news(unit));
-        let look = |index: usize| {
-            let bucket = from.at(index);
+        let mut count = 0;
+        for bucket in under_way.olds(unit).map(|index| from.at(index)) {
             let word = bucket.word();
+            if word.is_moved() {
+                return Unit::Done;
+            }
             // SAFETY: the word was loaded from it, in the section.
-            (!word.is_moved()).then(|| unsafe { bucket.seen(word) })
-        };
-        let mut olds = under_way.olds(unit);
-        let Some(lower) = olds.next().and_then(look) else {
-            return Unit::Done;
-        };
-        let upper = match olds.next().map(look) {
-            Some(None) => return Unit::Done,
-            Some(upper) => upper,
-            None => None,
-        };
-        let seen = [Some(lower), upper];
-        entries.clear();
-        let last = news.len() - 1;
-        for entry in seen.into_iter().flatten().flat_map(|seen| seen.entries()) {
-            // A hash that is not what it was puts the entry where it is not found.
-            let number = if grows {
-                let is_it = |(_, old): &&(usize, Tagged<K, V>)| {
-                    old.tag == entry.tag && old.key == entry.key
-                };
-                let known = before.iter().find(is_it);
-                known.map_or_else(
-                    || to.index(self.writer.world().hash_of(&entry.key)) & last,
-                    |(number, _)| *number,
-                )
-            } else {
-                0
-            };
-            entries.push((number, entry));
+            let seen = unsafe { bucket.seen(word) };
+            count += seen.count();
+            if grows {
+                for slot in seen.taken() {
+                    let hash = &mut hashes[slot.number()];
+                    if hash.is_none() {
+                        *hash = Some(self.writer.world().hash_of(&slot.key()));
+                    }
+                }
+                seen.nodes().for_each(|node| _ = self.hash_of(node));
+            }
         }
         // Another thread may have taken the unit again, and fill the new buckets without a lock.
         if !self.is_taken() {
             return Unit::Done;
         }
-        entries.sort_unstable_by_key(|(number, _)| *number);
-        let groups = || entries.chunk_by(|(one, _), (other, _)| one == other);
-        // Most have none, and the memory of an empty one is none.
-        let mut spills = Vec::new();
-        for group in groups().filter(|group| group.len() > SLOTS) {
-            spills.push(NewSpill::new(
-                group[SLOTS..].iter().map(|(_, entry)| *entry),
-            ));
+        // However the entries are spread, they need no more than in one bucket.
+        let mut needed = count.saturating_sub(SLOTS);
+        if is_retry {
+            // What other threads have added since the last look they may add since this one, too.
+            needed = 2 * (needed + SLOTS);
         }
-        let mut spills = spills.into_iter();
+        nodes.resize_with(nodes.len().max(needed), NewNode::new);
         // Only this thread locks two, so it cannot come to a deadlock.
         let mut locks: [Option<Locked<'_, K, V>>; 2] = [None, None];
-        for ((lock, seen), index) in locks.iter_mut().zip(&seen).zip(under_way.olds(unit)) {
-            let Some(seen) = seen else { continue };
+        for (lock, index) in locks.iter_mut().zip(under_way.olds(unit)) {
             match from.lock_at(index, || self.writer.stamp()) {
                 None => return Unit::Done,
-                Some(locked) if !locked.seen().is_all_same(seen) => return Unit::NotSame,
-                Some(locked) => *lock = Some(locked),
+                locked => *lock = locked,
             }
         }
-        for group in groups() {
-            let index = news.start + group[0].0;
-            under_way.claim_new(index);
-            // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
-            // no other thread of this process has the unit.
-            let mut filler = unsafe { Filler::of(to.at(index)) };
-            let in_slots = group.iter().take(SLOTS);
-            in_slots.for_each(|(_, entry)| filler.push(*entry));
-            let spill = if group.len() > SLOTS {
-                spills.next().flatten()
-            } else {
-                None
-            };
-            filler.finish(spill);
+        let seen = locks.each_ref().map(|lock| Some(lock.as_ref()?.seen()));
+        let entries = || {
+            let hashes = &*hashes;
+            seen.into_iter().flatten().flat_map(move |seen| {
+                let in_slots = seen.tagged().map(|(slot, entry)| {
+                    let hash = hashes[slot].map_or(entry.hash, KnownHash::of);
+                    Hashed { hash, ..entry }
+                });
+                in_slots.chain(seen.nodes().map(Spill::entry))
+            })
+        };
+        let count = seen.into_iter().flatten().map(Seen::count).sum::<usize>();
+        let is_known = |seen: Seen<'_, K, V>| {
+            let slots_are = seen.taken().all(|slot| hashes[slot.number()].is_some());
+            slots_are && seen.nodes().all(|node| node.hash().hash().is_some())
+        };
+        if count > SLOTS + nodes.len() || grows && !seen.into_iter().flatten().all(is_known) {
+            return Unit::NotReady;
+        }
+        let (last, mut filled) = (news.len() - 1, None::<(usize, Filler<'_, K, V>)>);
+        for entry in entries() {
+            let number = entry.hash.hash().map_or(0, |hash| to.index(hash) & last);
+            let index = news.start + number;
+            if filled.as_ref().is_none_or(|(at, _)| *at != index) {
+                under_way.claim_new(index);
+                // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
+                // no other thread of this process has the unit.
+                let next = unsafe { Filler::go_on(to.at(index)) };
+                if let Some((_, filler)) = filled.replace((index, next)) {
+                    filler.finish();
+                }
+            }
+            if let Some((_, filler)) = &mut filled {
+                filler.put(entry, || nodes.pop().expect("they were counted"));
+            }
+        }
+        if let Some((_, filler)) = filled {
+            filler.finish();
         }
         locks.iter_mut().flatten().for_each(Locked::set_moved);
         // In this order: a walk that finds only the first one moved goes on behind both
@@ -322,16 +337,35 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
     }
 }
 
-// Detects a bucket that a fork's child splits, and halves with more entries than slots.
+// Detects a bucket that a fork's child splits, halves with more entries than slots, and a move that loses to
+// other changes each time.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use crate::copy::{table::Table, tests::Alone};
+    use std::cell::Cell;
     use stillpoint_platform::sync::Ordering;
 
     /// The low byte of a key is its tag, and the high ones choose its bucket.
     fn hash_of(key: &u64) -> u64 {
         key & !0xff | (key & 0xff) << 1
+    }
+
+    thread_local! {
+        /// A map, and the next key for it, which is put in when a key is hashed.
+        static TO_PUT: Cell<Option<(*const Alone, u64)>> = const { Cell::new(None) };
+        /// How often a key was hashed for a move.
+        static HASHED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn hash_and_put(key: &u64) -> u64 {
+        if let Some((map, next)) = TO_PUT.take() {
+            HASHED.set(HASHED.get() + 1);
+            // SAFETY: the map stays until `TO_PUT` is `None` again.
+            unsafe { &*map }.put(next, next);
+            TO_PUT.set(Some((map, next + 1)));
+        }
+        hash_of(key)
     }
 
     /// Starts a move of `map` to a table of these bits. Returns what a thread of this process takes.
@@ -386,6 +420,45 @@ mod tests {
         assert!(!splits(2..9, here + 1));
     }
 
+    /// Each look at the unit finds entries that the last one has not, as if other threads were faster. To twice
+    /// and eight times the size; and of a bucket whose list has no hashes, as two have become one.
+    #[test]
+    fn a_unit_moves_though_each_look_finds_more_entries() {
+        let cases = [(1, false), (SLOTS as u64, false), (200, false), (200, true)];
+        for (entries, is_merged, more) in cases
+            .into_iter()
+            .flat_map(|(entries, is_merged)| [1, 3].map(|more| (entries, is_merged, more)))
+        {
+            let map = Alone::new(1000, false, hash_and_put);
+            let bits = map.table().bits();
+            // Of the first bucket, or of the first two.
+            let home = |key: u64| (u64::from(is_merged) * (key % 2)) << (64 - bits);
+            let keys = (0..entries).map(|key| key | home(key));
+            keys.clone().for_each(|key| map.put(key, key));
+            if is_merged {
+                assert!(map.table().set_next(Table::new(bits - 1).expect("memory")));
+                while map.writer().help() != Progress::Finished {}
+            }
+            let from = map.table();
+            assert!(from.set_next(Table::new(from.bits() + more).expect("memory")));
+            let first = 1000;
+            TO_PUT.set(Some((&raw const map, first)));
+            HASHED.set(0);
+            let progress = Move::of(from).expect("it moves").help(map.writer());
+            let (_, next) = TO_PUT.take().expect("it was set");
+            let hashed = HASHED.get() as u64;
+            assert!(from.at(0).word().is_moved());
+            assert!(progress != Progress::LeftOut);
+            assert!(
+                hashed <= entries + 2 * SLOTS as u64,
+                "{hashed} of {entries}"
+            );
+            for key in keys.chain(first..next) {
+                assert_eq!(map.find(key), Some(key));
+            }
+        }
+    }
+
     /// It may be what a thread was filling that a fork has removed: in a sparse table, too.
     #[test]
     fn nothing_stays_of_what_was_in_the_new_buckets() {
@@ -398,8 +471,9 @@ mod tests {
             // SAFETY: no other thread knows it.
             let mut filler = unsafe { Filler::of(to.at(index)) };
             let (key, value) = (100, 100);
-            filler.push(Tagged { key, value, tag: 7 });
-            filler.finish(None);
+            let hash = KnownHash::of_tag(7);
+            filler.push(Hashed { key, value, hash });
+            filler.finish();
         }
         assert!(from.set_next(to));
         while map.writer().help() != Progress::Finished {}
@@ -407,8 +481,8 @@ mod tests {
         let mut left = 0;
         for bucket in (0..to.buckets()).map(|index| to.at(index)) {
             // SAFETY: the word is the bucket's.
-            let entries = unsafe { bucket.seen(bucket.word()) }.entries();
-            left += entries.filter(|entry| entry.key == 100).count();
+            let seen = unsafe { bucket.seen(bucket.word()) };
+            left += seen.taken().filter(|slot| slot.key() == 100).count();
         }
         assert_eq!(left, 0);
         for key in keys {

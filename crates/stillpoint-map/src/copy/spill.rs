@@ -10,6 +10,7 @@
 //! A change behind the first node is visible before the new first node is. A fork may remove the thread in
 //! between: so a node that was found before a fork is searched for again in the child ([`Found`]).
 
+use super::bucket::tag;
 use crate::{section::Live, slot::fits, table::Old};
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
@@ -19,22 +20,52 @@ use std::{
 };
 use stillpoint_platform::{
     fork,
-    sync::{AtomicPtr, Ordering, UnsafeCell},
+    sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell},
 };
 
-/// An entry with its tag.
+/// The hash of a key, or its tag alone: a slot has no more of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownHash(u64);
+
+/// The lowest bit of a hash, which no tag and no index has: set if all of the hash is known.
+const IS_KNOWN: u64 = 1;
+
+impl KnownHash {
+    pub fn of(hash: u64) -> Self {
+        Self(hash | IS_KNOWN)
+    }
+
+    pub fn of_tag(tag: u8) -> Self {
+        Self(u64::from(tag) << 1)
+    }
+
+    #[inline]
+    pub fn tag(self) -> u8 {
+        tag(self.0)
+    }
+
+    /// Returns the hash, if it is known, but for its lowest bit.
+    #[inline]
+    pub fn hash(self) -> Option<u64> {
+        (self.0 & IS_KNOWN != 0).then_some(self.0)
+    }
+}
+
+/// An entry with what is known of its hash.
 #[derive(Clone, Copy, Debug)]
-pub struct Tagged<K, V> {
+pub struct Hashed<K, V> {
     pub key: K,
     pub value: V,
-    pub tag: u8,
+    pub hash: KnownHash,
 }
 
 /// An entry of a list.
 pub struct Node<K, V> {
     next: AtomicPtr<Node<K, V>>,
+    /// A [`KnownHash`].
+    hash: AtomicU64,
     /// In a cell, so that models see whether a reader may be at the node when it is freed.
-    entry: UnsafeCell<Tagged<K, V>>,
+    pair: UnsafeCell<(K, V)>,
 }
 
 /// A node, and the list that begins with it, inside a section of the map's domain.
@@ -98,6 +129,24 @@ impl<'t, K, V> Spill<'t, K, V> {
         );
     }
 
+    /// Returns what is known of the hash of the node's key.
+    #[inline]
+    pub fn hash(self) -> KnownHash {
+        // Relaxed: with the node came its tag, and more of the hash tells of nothing else.
+        KnownHash(self.0.get().hash.load(Ordering::Relaxed))
+    }
+
+    /// Keeps the hash of the node's key, which `make` returns if it is not known yet.
+    pub fn hash_or(self, make: impl FnOnce() -> u64) -> u64 {
+        self.hash().hash().unwrap_or_else(|| {
+            let hash = make();
+            // Relaxed: as in `hash`.
+            let known = KnownHash::of(hash);
+            self.0.get().hash.store(known.0, Ordering::Relaxed);
+            hash
+        })
+    }
+
     /// The nodes from this one on. Each is left before it is returned: so the caller may free it.
     pub fn nodes(self) -> impl Iterator<Item = Self> {
         let mut rest = Some(self);
@@ -135,7 +184,7 @@ impl<K, V> OldNode<K, V> {
     /// What a free is to a model: a write, which no reader may be at.
     pub fn overwrite(&self) {
         // SAFETY: there is memory of it until it is freed.
-        unsafe { (*self.0.as_ptr()).entry.with_mut(|_| ()) };
+        unsafe { (*self.0.as_ptr()).pair.with_mut(|_| ()) };
     }
 
     /// Frees the node, and not those behind it.
@@ -208,17 +257,18 @@ impl<'t, K, V> Found<'t, K, V> {
 impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
     /// A copy of the node's entry.
     #[inline]
-    pub fn entry(self) -> Tagged<K, V> {
+    pub fn entry(self) -> Hashed<K, V> {
         // SAFETY: written before another thread could find it, and after that by an exclusive borrower alone.
-        self.0.get().entry.with(|entry| unsafe { *entry })
+        let (key, value) = self.0.get().pair.with(|pair| unsafe { *pair });
+        let hash = self.hash();
+        Hashed { key, value, hash }
     }
 
-    /// The key of the node's entry, and its tag.
+    /// The key of the node's entry.
     #[inline]
-    pub fn key(self) -> (K, u8) {
-        let entry = &self.0.get().entry;
+    pub fn key(self) -> K {
         // SAFETY: as in `entry`.
-        entry.with(|entry| unsafe { ((*entry).key, (*entry).tag) })
+        self.0.get().pair.with(|pair| unsafe { (*pair).0 })
     }
 
     /// Where the key and the value of the node's entry are.
@@ -227,17 +277,22 @@ impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
         // SAFETY: the node stays; no reference to the entry is made.
         unsafe {
             (*self.0.pointer().as_ptr())
-                .entry
-                .with_mut(|entry| (&raw const (*entry).key, &raw mut (*entry).value))
+                .pair
+                .with_mut(|pair| (&raw const (*pair).0, &raw mut (*pair).1))
         }
+    }
+
+    /// Returns whether its entry has that tag and a key that `is_it` accepts.
+    #[inline]
+    fn is(self, tag: u8, is_it: impl FnOnce(&K) -> bool) -> bool {
+        // The key in any case: so models see that a reader is at the node.
+        let (hash, key) = (self.hash(), self.key());
+        hash.tag() == tag && is_it(&key)
     }
 
     /// The first node whose entry has that tag and a key that `is_it` accepts.
     pub fn find(self, tag: u8, mut is_it: impl FnMut(&K) -> bool) -> Option<Self> {
-        self.nodes().find(|node| {
-            let entry = node.entry();
-            entry.tag == tag && is_it(&entry.key)
-        })
+        self.nodes().find(|node| node.is(tag, &mut is_it))
     }
 
     /// As [`Spill::find`], for a change of the list that begins with this node.
@@ -248,8 +303,7 @@ impl<'t, K: Copy, V: Copy> Spill<'t, K, V> {
     ) -> Option<Found<'t, K, V>> {
         let (process, mut before) = (fork::process().generation(), None);
         let node = self.nodes().find(|node| {
-            let entry = node.entry();
-            let found = entry.tag == tag && is_it(&entry.key);
+            let found = node.is(tag, &mut is_it);
             if !found {
                 before = Some(*node);
             }
@@ -287,16 +341,16 @@ impl<K: Copy, V: Copy> NewNode<K, V> {
     /// A list that lasts for `'t` gets it, or the caller frees it later than that.
     pub unsafe fn fill<'t>(
         self,
-        entry: Tagged<K, V>,
+        Hashed { key, value, hash }: Hashed<K, V>,
         next: Option<Spill<'t, K, V>>,
     ) -> Spill<'t, K, V> {
         let node = self.0;
         forget(self);
         let next = AtomicPtr::new(next.map_or(null_mut(), Spill::into_pointer));
-        let entry = UnsafeCell::new(entry);
+        let (hash, pair) = (AtomicU64::new(hash.0), UnsafeCell::new((key, value)));
         // SAFETY: allocated for one, and no other thread knows it. It stays until it is unlinked.
         unsafe {
-            node.write(Node { next, entry });
+            node.write(Node { next, hash, pair });
             Spill(Live::of(node))
         }
     }
@@ -306,46 +360,5 @@ impl<K, V> Drop for NewNode<K, V> {
     fn drop(&mut self) {
         // SAFETY: allocated with that layout, and no list has it.
         unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Node<K, V>>()) };
-    }
-}
-
-/// A list that no bucket has yet.
-#[derive(Debug)]
-pub struct NewSpill<K, V>(NonNull<Node<K, V>>);
-
-impl<K: Copy, V: Copy> NewSpill<K, V> {
-    /// Makes a list of these entries; `None` if there are none. Ends the process without memory.
-    pub fn new(entries: impl Iterator<Item = Tagged<K, V>>) -> Option<Self> {
-        entries.fold(None, |list: Option<Self>, entry| {
-            let node = NewNode::new();
-            // SAFETY: the new list has both.
-            let first = unsafe {
-                let rest = list.map(|list| list.publish());
-                node.fill(entry, rest)
-            };
-            Some(Self(first.0.pointer()))
-        })
-    }
-
-    /// Returns the list, which a bucket has from now on.
-    ///
-    /// # Safety
-    ///
-    /// A bucket that stays for `'t` gets it, or another list does.
-    pub unsafe fn publish<'t>(self) -> Spill<'t, K, V> {
-        let first = self.0;
-        forget(self);
-        // SAFETY: it stays until it is unlinked.
-        Spill(unsafe { Live::of(first) })
-    }
-}
-
-impl<K, V> Drop for NewSpill<K, V> {
-    fn drop(&mut self) {
-        // SAFETY: no other thread knows the nodes.
-        unsafe {
-            let first = Spill(Live::of(self.0));
-            first.nodes().for_each(|node| node.unlinked().free());
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of changes, of who moves tables, and of what a reserve costs, by one thread.
 //!
 //! Detects a change that locks with the seen word although there is a list, a pass that ends a move too
-//! early, and a reserve that costs its capacity.
+//! early, a reserve that costs its capacity, and a move that hashes what it has hashes of.
 
 use super::{
     core::{Changed, Core, Look, World},
@@ -17,7 +17,14 @@ use crate::{
     table::{FEWEST_BITS, Kind, OldTable},
     word::SLOTS,
 };
-use std::{cell::Cell, iter, ops::Deref};
+use std::{
+    cell::Cell,
+    hash::{BuildHasherDefault, Hasher},
+    iter,
+    ops::Deref,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 
 /// A map that one thread uses: no readers, and so no grace periods.
 pub struct Alone {
@@ -195,4 +202,45 @@ fn a_move_costs_what_the_entries_need() {
             assert_eq!(map.find(key), Some(key));
         }
     }
+}
+
+/// Number of keys that were hashed.
+static HASHED: AtomicUsize = AtomicUsize::new(0);
+
+/// All keys have the same hash.
+#[derive(Default)]
+struct Same;
+
+impl Hasher for Same {
+    fn write(&mut self, _: &[u8]) {
+        HASHED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// So a bucket moves, however many entries other threads put behind it meanwhile.
+#[test]
+fn a_move_asks_for_no_hash_of_what_was_put_behind_a_bucket() {
+    const KEYS: u64 = if cfg!(miri) { 50 } else { 400 };
+    let map = crate::CopyMap::<u64, u64, BuildHasherDefault<Same>>::default();
+    thread::scope(|scope| {
+        for first in [0, KEYS] {
+            let map = &map;
+            scope.spawn(move || {
+                for key in first..first + KEYS {
+                    assert_eq!(map.pin().insert(key, key), None);
+                }
+            });
+        }
+    });
+    assert_eq!(map.len() as u64, 2 * KEYS);
+    let inserted = 2 * KEYS as usize;
+    let moves = (map.pin().capacity() / InPlace::<u64, u64>::capacity(FEWEST_BITS)).ilog2();
+    // A look at the slots, another one if some have changed, and those that were free.
+    let most = (moves as usize + 1) * 3 * SLOTS;
+    let hashed = HASHED.load(Ordering::Relaxed) - inserted;
+    assert!(hashed <= most, "{hashed} keys in {moves} moves");
 }

@@ -130,7 +130,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         }
         while let Some(node) = self.spilled {
             self.spilled = node.next();
-            let (key, tag) = node.key();
+            let (key, tag) = (node.key(), node.hash().tag());
             let is_in_slot = self.seen?.with_tag(tag).any(|slot| slot.key() == key);
             if !is_in_slot && (from == 0 || hash_of(&key) >= from) {
                 return Some(At::Node(node));

@@ -1,7 +1,10 @@
 //! Moves of tables beside what else threads do.
 
 use super::{
-    super::{bucket::Filler, spill::Tagged},
+    super::{
+        bucket::Filler,
+        spill::{Hashed, KnownHash},
+    },
     BOTH_WAYS, By, KEY, Map, Sound, both, key, model,
 };
 use stillpoint_platform::sync::Arc;
@@ -117,15 +120,15 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
                 let mut locked = to_move.from.lock_at(0, || map.writer().stamp()).unwrap();
                 locked.set_moved();
                 drop(locked);
-                let entry = Tagged {
+                let entry = Hashed {
                     key: key(0, KEY),
                     value: 0,
-                    tag: KEY as u8,
+                    hash: KnownHash::of_tag(KEY as u8),
                 };
                 // SAFETY: broken on purpose.
                 let mut filler = unsafe { Filler::of(to_move.to.at(0)) };
                 filler.push(entry);
-                filler.finish(None);
+                filler.finish();
             },
         );
     });

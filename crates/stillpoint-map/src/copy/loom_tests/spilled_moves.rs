@@ -146,6 +146,42 @@ fn loom_copies_change_a_spilled_key_while_a_unit_moves() {
     change_while_moving(STAYS);
 }
 
+/// The list gets more nodes while the bucket moves, and so more than the move has made at first.
+fn insert_while_moving(from: Case) {
+    model(move || {
+        let map = from.map::<Sound>();
+        let new = [1, 2].map(|more| from.eighth() + more);
+        both(
+            &map,
+            move |map| new.iter().for_each(|key| map.put(*key, 1)),
+            |map| map.move_all(map.under_way()),
+        );
+        assert_eq!(
+            new.map(|key| map.get(key)),
+            [Some(1); 2],
+            "an insert is lost"
+        );
+        map.assert_visits_once(&[KEY, OTHERS, from.eighth(), new[0], new[1]], By::Next);
+        assert_eq!(map.core.count.get(), SLOTS + 3);
+    });
+}
+
+#[test]
+fn loom_copies_insert_behind_a_unit_that_grows() {
+    insert_while_moving(GROWS);
+    insert_while_moving(SPREADS);
+}
+
+#[test]
+fn loom_copies_insert_behind_a_unit_that_shrinks() {
+    insert_while_moving(SHRINKS_TOGETHER);
+}
+
+#[test]
+fn loom_copies_insert_behind_a_unit_that_moves() {
+    insert_while_moving(STAYS);
+}
+
 /// An update that takes its key from a slot to a list, while the bucket moves.
 #[test]
 fn loom_copies_spill_while_a_unit_moves() {
