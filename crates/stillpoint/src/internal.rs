@@ -83,7 +83,7 @@ pub fn retire_shared<T: Send + Sync + 'static>(domain: &Domain, object: Arc<T>) 
 #[inline]
 pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static Destructor) {
     // SAFETY: the caller's promise.
-    unsafe { thread::retire(domain.core(), RetireRequest::with_plain(object, how)) };
+    unsafe { thread::retire(domain.core(), RetireRequest::with(object, how).plain()) };
 }
 
 /// Returns the bytes that an object owns, by `weigh`, which is user code. Returns 0 if it panics,

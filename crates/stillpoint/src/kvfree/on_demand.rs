@@ -369,7 +369,7 @@ mod tests {
         reader.lock();
         let leaver = heap.join().expect("memory");
         let object = (&raw const slow).cast_mut().cast();
-        domain.retire(&leaver, RetireRequest::with_plain(object, &SLOW));
+        domain.retire(&leaver, RetireRequest::with(object, &SLOW).plain());
         heap.leave(engine, &leaver);
         let ticket = domain.begin_flush();
         assert!(!heap.flushes.is_done(ticket));
@@ -430,7 +430,7 @@ mod tests {
         fn retire(&self) {
             static AGAIN: Destructor = Destructor::new(retire_again, OPEN_BYTES);
             let Passive { engine, heap } = self.domain;
-            let object = RetireRequest::with_plain((&raw const *self).cast_mut().cast(), &AGAIN);
+            let object = RetireRequest::with((&raw const *self).cast_mut().cast(), &AGAIN).plain();
             match &self.buffer {
                 Some(buffer) => self.domain.retire(buffer, object),
                 None => {
@@ -483,9 +483,9 @@ mod tests {
         let (older, younger) = (domain.reader(), domain.reader());
         let buffer = heap.join().expect("memory");
         older.lock();
-        domain.retire(&buffer, RetireRequest::with_plain(object, &COUNT));
+        domain.retire(&buffer, RetireRequest::with(object, &COUNT).plain());
         heap.flush_own(engine, &buffer);
-        domain.retire(&buffer, RetireRequest::with_plain(object, &COUNT));
+        domain.retire(&buffer, RetireRequest::with(object, &COUNT).plain());
         younger.lock();
         older.unlock();
         let ticket = domain.begin_flush();

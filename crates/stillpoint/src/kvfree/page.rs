@@ -100,7 +100,12 @@ impl Slot {
     #[cfg(unix)]
     #[inline(always)]
     pub(crate) fn malloced(object: NonNull<u8>, bytes: usize) -> Self {
-        let how = bytes << SIZE_SHIFT | MALLOCED << 1 | LAYOUT_TAG;
+        Self::block(object, bytes, MALLOCED)
+    }
+
+    #[inline(always)]
+    fn block(object: NonNull<u8>, bytes: usize, align_bits: usize) -> Self {
+        let how = bytes << SIZE_SHIFT | align_bits << 1 | LAYOUT_TAG;
         Self {
             object: object.as_ptr(),
             how: ptr::without_provenance(how),
@@ -116,23 +121,15 @@ impl Slot {
     /// Makes the slot of a block from the global allocator.
     #[inline(always)]
     pub(crate) fn memory(object: NonNull<u8>, layout: Layout) -> Self {
-        let how = layout.size() << SIZE_SHIFT
-            | (layout.align().trailing_zeros() as usize) << 1
-            | LAYOUT_TAG;
-        Self {
-            object: object.as_ptr(),
-            how: ptr::without_provenance(how),
-        }
+        let align_bits = layout.align().trailing_zeros() as usize;
+        Self::block(object, layout.size(), align_bits)
     }
 
     /// Makes the slot of a boxed object. If nothing needs dropping, it is plain memory.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
         if mem::needs_drop::<T>() || mem::size_of::<T>() == 0 {
-            Self {
-                object: object.as_ptr().cast(),
-                how: Boxed::<T>::DESTRUCTOR,
-            }
+            Self::with(object.as_ptr().cast(), Boxed::<T>::DESTRUCTOR)
         } else {
             Self::memory(object.cast(), Layout::new::<T>())
         }
@@ -140,10 +137,8 @@ impl Slot {
 
     /// Makes the slot of a reference to a shared object.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
-        Self {
-            object: Arc::into_raw(object).cast_mut().cast(),
-            how: Shared::<T>::DESTRUCTOR,
-        }
+        let object = Arc::into_raw(object).cast_mut();
+        Self::with(object.cast(), Shared::<T>::DESTRUCTOR)
     }
 
     /// Returns whether freeing it runs user code.

@@ -59,15 +59,6 @@ impl RetireRequest {
         Self::new(channel, Slot::boxed(object), size_of::<T>()).owning(heap_bytes)
     }
 
-    /// Makes a request for a boxed object that may be dropped on any thread.
-    #[inline(always)]
-    pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
-        Self {
-            channel: Channel::Plain,
-            ..Self::boxed(object)
-        }
-    }
-
     /// Makes a request for a reference to a shared object, which is dropped on the service thread.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         // As if the reference were the last one: the value, and the two counts before it.
@@ -90,15 +81,6 @@ impl RetireRequest {
         }
     }
 
-    /// Makes a request for what `how` frees, on any thread.
-    #[inline(always)]
-    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
-        Self {
-            channel: Channel::Plain,
-            ..Self::with(object, how)
-        }
-    }
-
     /// Makes a request for a block of the C library's `malloc()`.
     #[cfg(unix)]
     #[inline(always)]
@@ -110,6 +92,13 @@ impl RetireRequest {
     #[inline(always)]
     pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
         Self::new(Channel::Plain, Slot::memory(block, layout), layout.size())
+    }
+
+    /// Returns the object, which may be freed on any thread.
+    #[inline(always)]
+    pub(crate) fn plain(mut self) -> Self {
+        self.channel = Channel::Plain;
+        self
     }
 
     /// Returns the object, which has a destructor, with a guess of its weight if it is small.

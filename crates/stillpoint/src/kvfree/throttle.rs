@@ -520,7 +520,7 @@ mod tests {
         let (reader, retirer) = (retires.reader(), retires.retirer());
         reader.lock();
         let object = NonNull::dangling().as_ptr();
-        retires.retire(retirer, RetireRequest::with_plain(object, &TAKES_LONG));
+        retires.retire(retirer, RetireRequest::with(object, &TAKES_LONG).plain());
         reader.unlock();
         retires.end_grace_period();
         retires.heap.set_budget(0);

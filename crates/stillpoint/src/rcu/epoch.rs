@@ -111,7 +111,7 @@ impl Reader {
         object: *mut u8,
         how: &'static Destructor,
     ) -> bool {
-        match self.append(RetireRequest::with_plain(object, how)) {
+        match self.append(RetireRequest::with(object, how).plain()) {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
             pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
@@ -131,7 +131,7 @@ impl Reader {
         object: *mut u8,
         how: &'static Destructor,
     ) -> bool {
-        match self.append(RetireRequest::with_plain(object, how).guessed()) {
+        match self.append(RetireRequest::with(object, how).plain().guessed()) {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
             pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
@@ -179,7 +179,7 @@ impl Reader {
         pushed: Option<Pushed>,
     ) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.finish(domain, RetireRequest::with_plain(object, how), pushed) }
+        unsafe { self.finish(domain, RetireRequest::with(object, how).plain(), pushed) }
     }
 
     /// # Safety

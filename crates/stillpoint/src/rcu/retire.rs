@@ -143,7 +143,7 @@ impl Domain {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { thread::retire(self.core(), RetireRequest::boxed_plain(object)) };
+        unsafe { thread::retire(self.core(), RetireRequest::boxed(object).plain()) };
     }
 
     /// Frees a block of the global allocator after a grace period, without dropping what is in it.
@@ -272,7 +272,7 @@ impl<P: Policy> Core<P> {
     #[inline]
     pub unsafe fn retire_inline<T: Send + 'static>(&self, object: NonNull<T>) {
         // SAFETY: the caller's promise.
-        unsafe { thread::retire(self, RetireRequest::boxed_plain(object)) };
+        unsafe { thread::retire(self, RetireRequest::boxed(object).plain()) };
     }
 
     /// See [`Domain::retire_with_head`].
