@@ -243,8 +243,8 @@ fn a_static_is_weighed_but_for_its_first_value() {
     drop(EMPTY.take());
     assert_about(pending(global()), 3 << 20);
     let weighed = Rcu::weighed(vec![0_u8; 1 << 20]);
-    let weighed_by = RcuOption::weighed_by([0_u8; 8], |_| 1 << 20);
-    drop((weighed, weighed_by));
+    let weighing = RcuOption::new([0_u8; 8]).weighing(|_| 1 << 20);
+    drop((weighed, weighing));
     assert_about(pending(global()), 5 << 20);
     drop(guard);
     assert_at_rest(global());

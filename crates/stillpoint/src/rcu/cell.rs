@@ -100,8 +100,29 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         Self(RcuOption::new_in(domain, value))
     }
 
-    /// Makes a cell of the global domain that holds `value`, and whose values are weighed.
-    /// Allocates.
+    /// Makes a cell of the global domain that holds `value`, and whose values are weighed by
+    /// [`Weigh`], which counts a collection's own block, and not what the elements own. See
+    /// [`weighing`](Self::weighing).
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use stillpoint::{Rcu, global};
+    /// let guard = global().read_lock();
+    /// let map: HashMap<u32, u32> = (0..50_000).map(|route| (route, route)).collect();
+    /// let routes = Rcu::weighed(map);
+    /// routes.modify(|routes| routes.insert(1, 7));
+    /// assert!(global().statistics().bytes_pending > 50_000 * 8); // one map
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn weighed(value: T) -> Self
+    where
+        T: Weigh,
+    {
+        Self::new(value).weighing(T::heap_bytes)
+    }
+
+    /// Returns this cell, with its values weighed by `weigh`.
     ///
     /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes. Budgets,
     /// throttling and statistics then count that memory, too. Without it, a value with a destructor
@@ -109,9 +130,15 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// counted; the value that is in the cell is not.
     ///
     /// ```
-    /// use stillpoint::{Rcu, Weigh};
+    /// use std::collections::BTreeMap;
+    /// use stillpoint::{Domain, Rcu, Weigh};
+    /// static ROUTES: Rcu<BTreeMap<u32, &str>> =
+    ///     Rcu::from_static(const { &BTreeMap::new() }).weighing(Weigh::heap_bytes);
+    ///
+    /// let of_a_domain = Rcu::new_in(&Domain::new(), String::from("v1")).weighing(String::capacity);
+    ///
     /// // `Weigh` does not walk, so it does not count what the names own.
-    /// let names = Rcu::weighed_by(vec!["a name".to_string()], |names| {
+    /// let names = Rcu::new(vec!["a name".to_string()]).weighing(|names| {
     ///     names.heap_bytes() + names.iter().map(Weigh::heap_bytes).sum::<usize>()
     /// });
     /// names.modify(|names| names.push("another".into()));
@@ -130,43 +157,6 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// If it panics, that is caught and counted ([`Statistics::panics`](crate::Statistics::panics)),
     /// and the value counts for its own size alone. It may use this cell; what it retires itself is not
     /// weighed. Its result is used as it is, up to 512 GiB; it is not called again for that value.
-    #[must_use]
-    pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
-        Self(RcuOption::weighed_by(value, weigh))
-    }
-
-    /// Like [`weighed_by`](Self::weighed_by), with [`Weigh`], which counts a collection's own
-    /// block, and not what the elements own.
-    ///
-    /// ```
-    /// use std::collections::HashMap;
-    /// use stillpoint::{Rcu, global};
-    /// let guard = global().read_lock();
-    /// let map: HashMap<u32, u32> = (0..50_000).map(|route| (route, route)).collect();
-    /// let routes = Rcu::weighed(map);
-    /// routes.modify(|routes| routes.insert(1, 7));
-    /// assert!(global().statistics().bytes_pending > 50_000 * 8); // one map
-    /// # drop(guard);
-    /// ```
-    #[must_use]
-    pub fn weighed(value: T) -> Self
-    where
-        T: Weigh,
-    {
-        Self(RcuOption::weighed(value))
-    }
-
-    /// Returns this cell, with its values weighed by `weigh`, as in
-    /// [`weighed_by`](Self::weighed_by): for statics, and cells of other domains.
-    ///
-    /// ```
-    /// use std::collections::BTreeMap;
-    /// use stillpoint::{Domain, Rcu, Weigh};
-    /// static ROUTES: Rcu<BTreeMap<u32, &str>> =
-    ///     Rcu::from_static(const { &BTreeMap::new() }).weighing(Weigh::heap_bytes);
-    ///
-    /// let of_a_domain = Rcu::new_in(&Domain::new(), String::from("v1")).weighing(String::capacity);
-    /// ```
     #[must_use]
     pub const fn weighing(mut self, weigh: fn(&T) -> usize) -> Self {
         self.0.weigh = Some(weigh);
@@ -517,24 +507,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// Makes a cell of the global domain that holds `value`, and whose values are weighed by
-    /// `weigh`. See [`Rcu::weighed_by`](crate::Rcu::weighed_by).
-    #[must_use]
-    pub fn weighed_by(value: T, weigh: fn(&T) -> usize) -> Self {
-        Self::new(value).weighing(weigh)
-    }
-
-    /// Like [`weighed_by`](Self::weighed_by), with [`Weigh`].
-    #[must_use]
-    pub fn weighed(value: T) -> Self
-    where
-        T: Weigh,
-    {
-        Self::weighed_by(value, T::heap_bytes)
-    }
-
-    /// Returns this cell, with its values weighed by `weigh`: for statics, and cells of other
-    /// domains. See [`Rcu::weighing`](crate::Rcu::weighing).
+    /// Returns this cell, with its values weighed by `weigh`. See
+    /// [`Rcu::weighing`](crate::Rcu::weighing).
     ///
     /// ```
     /// use stillpoint::{RcuOption, Weigh};

@@ -21,7 +21,7 @@ use std::{
 /// It takes constant time for the types of `std`, because it is called each time a value is
 /// retired. So it counts a collection's own block, by its capacity; **what its elements own in turn
 /// is not counted**. If that is most of the memory, count it in your own function
-/// ([`Rcu::weighed_by`](crate::Rcu::weighed_by)), and pay for the walk.
+/// ([`Rcu::weighing`](crate::Rcu::weighing)), and pay for the walk.
 ///
 /// | type | what it owns |
 /// |---|---|
@@ -54,7 +54,7 @@ use std::{
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how much memory it owns",
     label = "the trait `Weigh` is not implemented for `{Self}`",
-    note = "implement `Weigh` for it, or give a function that says so: `weighed_by` of a cell, \
+    note = "implement `Weigh` for it, or give a function that says so: `weighing` of a cell, \
             `weigher` of a cache's builder",
     note = "a cache can count entries: `Cache::with_entries(n)`, `max_entries(n)` of its builder"
 )]
