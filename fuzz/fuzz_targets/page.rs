@@ -3,10 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stillpoint_platform::stats::{
-    layout::{
-        self, BLOCKS_AT, FIELDS_AT, MAGIC, MOST_FIELDS, MOST_SLOTS, SLOTS_AT, VERSION, WORD, field,
-        head, slot,
-    },
+    fields::FIELDS,
+    layout::{self, BLOCKS_AT, MAGIC, MOST_SLOTS, VERSION, WORD, head, slot, slot_at},
     read::{self, ReadAt},
 };
 
@@ -25,10 +23,7 @@ impl Hostile<'_> {
 
     /// A word: small, at a limit, somewhere in the page, or anything.
     fn word(&self) -> u64 {
-        let limits = [
-            0, 1, 2, 8, MOST_FIELDS, MOST_SLOTS, layout::MOST_BLOCK_WORDS, BLOCKS_AT, layout::WORDS,
-            usize::MAX,
-        ];
+        let limits = [0, 1, 2, 8, MOST_SLOTS, BLOCKS_AT, layout::WORDS, usize::MAX];
         match self.next() % 8 {
             0..3 => u64::from(self.next() % 8),
             3 => limits[usize::from(self.next()) % limits.len()] as u64,
@@ -47,15 +42,9 @@ impl Hostile<'_> {
         match at {
             head::MAGIC => MAGIC,
             head::VERSION => VERSION,
-            head::BYTES => layout::BYTES as u64,
-            head::BLOCK => 64 + u64::from(self.next() % 32),
-            FIELDS_AT..SLOTS_AT if (at - FIELDS_AT) % field::WORDS == field::AT => {
-                ((at - FIELDS_AT) / field::WORDS) as u64
-            }
-            SLOTS_AT..BLOCKS_AT => match (at - SLOTS_AT) % slot::WORDS {
+            head::WORDS..BLOCKS_AT => match (at - slot_at(0)) % slot::WORDS {
                 slot::SEQUENCE => 2 * u64::from(self.next() % 2),
                 slot::STATE => slot::USED,
-                slot::BLOCK => (BLOCKS_AT + usize::from(self.next())) as u64,
                 _ => self.word(),
             },
             _ => self.word(),
@@ -81,15 +70,9 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let hostile = Hostile { input, at: AtomicUsize::new(0) };
     let Ok(page) = read::read(&hostile) else { return };
     assert!(page.things.len() + page.changing <= MOST_SLOTS);
-    assert!(page.words <= layout::WORDS - BLOCKS_AT);
-    let values = page.things.iter().map(|thing| thing.values.len());
-    assert!(values.sum::<usize>() <= layout::MOST_VALUES);
     for thing in &page.things {
-        let names = thing.values.iter().map(|(name, _, _)| &**name);
-        for text in [&*thing.name].into_iter().chain(names) {
-            assert!(text.len() <= 3 * 80 && !text.contains(char::is_control));
-        }
-        for (name, _, _) in &thing.values {
+        assert!(thing.name.len() <= 3 * 80 && !thing.name.contains(char::is_control));
+        for (name, _) in FIELDS {
             let (_, text) = (thing.number_of(name), thing.text_of(name));
             assert!(!text.contains(char::is_control));
         }

@@ -37,7 +37,7 @@
 //! | sections of the forking thread, QSBR readers included | open |
 //! | sections of other threads, guards that ended threads leaked included | over |
 //! | owned guards of all threads | open, without their names |
-//! | cookies, settings, counters of what has happened | as they were, except that other threads' assists, and up to 4,095 freed objects for each of these threads, are no longer counted |
+//! | cookies, settings, counters of what has happened | as they were, except that up to 4,095 freed objects of each other thread are no longer counted |
 //! | callbacks, retired objects | forgotten: neither run nor freed, and no longer counted |
 //! | waiting tasks | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left to wait for |

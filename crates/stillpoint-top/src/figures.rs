@@ -1,14 +1,11 @@
 //! Figures of a page: rates between two looks at it, quantiles, and the JSON of one look.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value as Json, json};
 use stillpoint::{Histogram, internal};
-use stillpoint_platform::stats::{
-    layout::Unit,
-    read::{Thing, Value},
-};
+use stillpoint_platform::stats::read::{Thing, Value};
 
 use super::find::{Found, Hidden, Process};
 
@@ -105,7 +102,7 @@ impl<'a> Figures<'a> {
 
 fn histogram(thing: &Thing, name: &str) -> Option<Histogram> {
     match thing.value(name)? {
-        Value::Histogram(sum, buckets) => internal::histogram(*sum, buckets),
+        Value::Times(sum, buckets) => internal::histogram(*sum, buckets),
         _ => None,
     }
 }
@@ -132,13 +129,12 @@ pub fn json(found: &Found, now: u64) -> Json {
 }
 
 fn of_thing(thing: &Thing, now: u64) -> Json {
-    let value = |value: &Value, unit: Unit| match value {
-        Value::Gauge(u64::MAX) if unit == Unit::Bytes => Json::Null,
-        Value::Counter(number) | Value::Gauge(number) => json!(number),
-        Value::Time(0) => Json::Null,
-        Value::Time(at) => json!(seconds(now.saturating_sub(*at))),
+    let value = |value: &Value| match value {
+        Value::Bytes(u64::MAX) | Value::Moment(0) => Json::Null,
+        Value::Counter(number) | Value::Gauge(number) | Value::Bytes(number) => json!(number),
+        Value::Moment(at) => json!(seconds(now.saturating_sub(*at))),
         Value::Text(text) => json!(text),
-        Value::Histogram(sum, buckets) => {
+        Value::Times(sum, buckets) => {
             internal::histogram(*sum, buckets).map_or(Json::Null, |times| {
                 let micros = |q| times.quantile(q).as_nanos() as f64 / 1e3;
                 json!({
@@ -151,12 +147,12 @@ fn of_thing(thing: &Thing, now: u64) -> Json {
             })
         }
     };
-    let named = |(name, unit, of): &(Arc<str>, Unit, Value)| {
+    let named = |(name, of): &(&str, Value)| {
         let name = match of {
-            Value::Time(_) => format!("{name}_s"),
-            _ => name.to_string(),
+            Value::Moment(_) => format!("{name}_s"),
+            _ => (*name).to_owned(),
         };
-        (name, value(of, *unit))
+        (name, value(of))
     };
     let values: Map<_, _> = thing.values.iter().map(named).collect();
     json!({

@@ -18,7 +18,7 @@ use rustix::{
     io::Errno,
 };
 use stillpoint_platform::stats::{
-    layout::{BYTES, NAME, WORDS},
+    layout::{BYTES, MOST_SLOTS, NAME},
     read::{self, Page, clean},
 };
 
@@ -28,8 +28,8 @@ const TMPFS: i64 = 0x0102_1994;
 /// Upper bound on the files of a process that are named like pages: its page, and inherited ones.
 const MOST_FILES: usize = 16;
 
-/// Upper bound on the words of values kept of all processes together: 32 full pages.
-const MOST_WORDS: usize = 32 * WORDS;
+/// Upper bound on the domains kept of all processes together: 32 full pages.
+const MOST_DOMAINS: usize = 32 * MOST_SLOTS;
 
 /// Why a process is not shown.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub enum Hidden {
     Impostor(&'static str),
     /// It has too many descriptors of that name.
     TooMany,
-    /// The pages before it have used up `MOST_WORDS`.
+    /// The pages before it have used up `MOST_DOMAINS`.
     TooLarge,
     /// Something else has failed.
     Failed(io::Error),
@@ -123,11 +123,11 @@ pub fn all() -> io::Result<Found> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    let mut words = 0;
+    let mut domains = 0;
     for pid in pids {
         match one(pid) {
-            Ok(process) if words + process.page.words <= MOST_WORDS => {
-                words += process.page.words;
+            Ok(process) if domains + process.page.things.len() <= MOST_DOMAINS => {
+                domains += process.page.things.len();
                 found.processes.push(process);
             }
             Ok(_) => found.unreadable.push((pid, Hidden::TooLarge)),

@@ -13,48 +13,36 @@ use ratatui::{
     style::{Color, Modifier},
 };
 use std::time::Duration;
-use stillpoint_platform::stats::{
-    layout::Unit,
-    read::{Page, Thing, Value},
-};
+use stillpoint_platform::stats::read::{Page, Thing, Value};
 
 const SECOND: u64 = 1_000_000_000;
 /// The moment of the look.
 const NOW: u64 = 100 * SECOND;
 
-fn thing(name: &str, values: &[(&str, Unit, Value)]) -> Thing {
-    let value = |(name, unit, value): &(&str, Unit, Value)| ((*name).into(), *unit, value.clone());
-    Thing {
-        number: name.len() as u64,
-        name: name.to_owned(),
-        made: NOW - 10 * SECOND,
-        values: values.iter().map(value).collect(),
-    }
-}
-
 fn domain(name: &str, grace_periods: u64, unreclaimed: u64, stalled_since: u64) -> Thing {
     let mut buckets = vec![0; 156];
     // 4 to 5 us.
     buckets[44] = grace_periods;
-    let time = Unit::Nanoseconds;
     let stall = if stalled_since > 0 {
         "thread 'sleeper' (tid 7) holds a guard, and more that is so long that it takes two lines here"
     } else {
         ""
     };
-    thing(
-        name,
-        &[
-            ("grace_periods", Unit::Count, Value::Counter(grace_periods)),
-            ("heavy_barriers", Unit::Count, Value::Counter(2000)),
-            ("unreclaimed_bytes", Unit::Bytes, Value::Gauge(unreclaimed)),
-            ("budget_bytes", Unit::Bytes, Value::Gauge(u64::MAX)),
-            ("waits", Unit::Count, Value::Counter(0)),
-            ("stalled_since", time, Value::Time(stalled_since)),
-            ("grace_period_times", time, Value::Histogram(0, buckets)),
-            ("stall", Unit::Text, Value::Text(stall.to_owned())),
+    Thing {
+        number: name.len() as u64,
+        name: name.to_owned(),
+        made: NOW - 10 * SECOND,
+        values: vec![
+            ("grace_periods", Value::Counter(grace_periods)),
+            ("heavy_barriers", Value::Counter(2000)),
+            ("unreclaimed_bytes", Value::Bytes(unreclaimed)),
+            ("budget_bytes", Value::Bytes(u64::MAX)),
+            ("waits", Value::Counter(0)),
+            ("stalled_since", Value::Moment(stalled_since)),
+            ("grace_period_times", Value::Times(0, buckets)),
+            ("stall", Value::Text(stall.to_owned())),
         ],
-    )
+    }
 }
 
 fn found() -> Found {
@@ -67,7 +55,6 @@ fn found() -> Found {
             refused: 0,
             changing: 0,
             things,
-            words: 0,
         },
     };
     let domains = vec![
@@ -196,12 +183,13 @@ fn hostile_numbers_are_shown_somehow() {
     let mut found = found();
     for thing in &mut found.processes[0].page.things {
         thing.made = u64::MAX;
-        for (_, _, value) in &mut thing.values {
+        for (_, value) in &mut thing.values {
             *value = match value {
                 Value::Counter(_) => Value::Counter(u64::MAX),
                 Value::Gauge(_) => Value::Gauge(u64::MAX - 1),
-                Value::Time(_) => Value::Time(u64::MAX),
-                Value::Histogram(..) => Value::Histogram(u64::MAX, vec![u64::MAX; 156]),
+                Value::Bytes(_) => Value::Bytes(u64::MAX - 1),
+                Value::Moment(_) => Value::Moment(u64::MAX),
+                Value::Times(..) => Value::Times(u64::MAX, vec![u64::MAX; 156]),
                 Value::Text(_) => Value::Text("x".repeat(3000)),
             };
         }

@@ -2,7 +2,7 @@
 
 use crate::platform::{
     memory,
-    stats::{Tap, Words},
+    stats::{Tap, Words, fields::TIMES_WORDS},
 };
 use std::{
     fmt,
@@ -22,8 +22,7 @@ const LARGEST_BITS: u32 = 40;
 /// The number of buckets.
 pub(crate) const BUCKETS: usize = (LARGEST_BITS as usize - PART_BITS as usize + 1) * PARTS as usize;
 
-/// The number of words in the statistics page: the sum, then the buckets.
-pub(crate) const TIMES_WORDS: usize = 1 + BUCKETS;
+const _: () = assert!(TIMES_WORDS == 1 + BUCKETS);
 
 /// How long things have taken: a log-linear histogram of nanoseconds, with four buckets for each
 /// power of two. Part of the statistics, which say what is timed. It is a copy: it does not change

@@ -103,7 +103,6 @@ mod histogram;
 #[doc(hidden)]
 pub mod internal;
 mod kvfree;
-mod published;
 #[cfg(not(stillpoint_loom))]
 mod rcu;
 mod statistics;

@@ -102,7 +102,7 @@ impl Statistics {
             grace_periods: engine.grace_periods(),
             records: engine.records(),
             heavy_barriers: engine.heavy_barriers(),
-            assists: waiting.assists,
+            assists: counts.assists,
             waits: counts.waits,
             inline_waits: counts.inline_waits,
             objects_leaked: counts.leaked,

@@ -3,7 +3,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout` | the place of each word, for the writer and the reader |
+//! | `layout`, `fields` | the place of each word, for the writer and the reader |
 //! | `tap` | the words that a counter is copied to |
 //! | `sequence` | the sequence count, by which a reader notices a change while it reads |
 //! | `write` | the page of this process: domains come and go |
@@ -14,6 +14,7 @@
 //! `docs/design/027-statistics-page.md` says why it is as it is. No thread updates it periodically:
 //! a word is written by the thread that counts the event. The process never reads its page.
 
+pub mod fields;
 pub mod layout;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;

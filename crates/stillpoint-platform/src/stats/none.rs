@@ -1,6 +1,6 @@
 //! Where there is no statistics page: other systems, Miri, the model.
 
-use super::{Words, layout::Fields};
+use super::Words;
 use std::{fmt::Display, io, sync::Weak};
 
 /// Why there is no page.
@@ -25,7 +25,7 @@ pub struct Block(std::convert::Infallible);
 
 impl Block {
     /// There is none.
-    pub fn new(_fields: &'static Fields, _number: u64, _name: impl Display) -> Option<Self> {
+    pub fn new(_number: u64, _name: impl Display) -> Option<Self> {
         None
     }
 

@@ -7,8 +7,6 @@
 //! * [Q2] Release: the change comes before the even count that ends it, which Q3 reads.
 //! * [Q3] Acquire: the words are read after the first count.
 //! * [Q4] Acquire: the words are read before the second count.
-//! * [Q5] Acquire: what a count in the page's head covers is read after the count.
-//! * [Q6] Release: what such a count covers is written before the count.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -55,10 +53,4 @@ pub(super) fn read<T, E>(
     // Acquire [Q4], after Q1.
     fence(Ordering::Acquire);
     Ok((count()? == before).then_some(found))
-}
-
-/// Orders two reads: the second finds what was written before the value that the first found.
-pub(super) fn in_order() {
-    // Acquire [Q5], after Q6.
-    fence(Ordering::Acquire);
 }

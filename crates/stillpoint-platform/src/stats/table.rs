@@ -4,10 +4,9 @@
 //!
 //! All changes are made under one lock, that of `write`.
 
+use super::fields::BLOCK_WORDS;
 use super::file;
-use super::layout::{
-    BLOCKS_AT, FIELDS_AT, Fields, MOST_SLOTS, SLOTS_AT, WORDS, field, head, slot, text_words,
-};
+use super::layout::{BLOCKS_AT, MOST_SLOTS, block_at, head, slot, slot_at};
 use super::{Words, sequence};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,8 +34,9 @@ impl Table {
         self.own[at].load(Ordering::Relaxed)
     }
 
-    fn number(&self, at: usize) -> usize {
-        self.get(at) as usize
+    /// Returns how many slots have ever been used.
+    fn slots(&self) -> usize {
+        self.get(head::SLOTS) as usize
     }
 
     pub(super) fn put(&self, at: usize, value: u64) {
@@ -48,13 +48,6 @@ impl Table {
         for (at, &value) in (at..).zip(values) {
             self.put(at, value);
         }
-    }
-
-    /// Puts a value like [`Table::put`]. A reader that finds it finds what was written before.
-    fn show(&self, at: usize, value: u64) {
-        store(&self.own[at], value);
-        // Release [Q6], for Q5 of the reader, in its process.
-        self.page[at].store(value, Ordering::Release);
     }
 
     /// Changes a slot, or a text of its domain.
@@ -73,57 +66,26 @@ impl Table {
         self.put(head::REFUSED, self.get(head::REFUSED) + 1);
     }
 
-    /// Reserves a slot and a block with these fields for a domain. The first call describes the fields.
-    pub(super) fn find(&self, of: &'static Fields) -> Option<Words> {
-        if self.get(head::FIELDS) == 0 {
-            self.describe(of);
-        }
-        debug_assert_eq!(
-            self.number(head::BLOCK),
-            of.block_words(),
-            "a page has one layout"
-        );
-        self.find_slot(of.block_words())
-    }
-
-    fn describe(&self, of: &'static Fields) {
-        for (number, field) in of.0.iter().enumerate() {
-            let at_field = FIELDS_AT + number * field::WORDS;
-            let name: [u64; field::NAME_WORDS] = text_words(field.name);
-            self.put_all(at_field + field::NAME, &name);
-            self.put(at_field + field::KIND, field.kind as u64);
-            self.put(at_field + field::UNIT, field.unit as u64);
-            self.put(at_field + field::AT, of.at(number) as u64);
-            self.put(at_field + field::LEN, field.words as u64);
-        }
-        self.put(head::BLOCK, of.block_words() as u64);
-        self.show(head::FIELDS, of.0.len() as u64);
-    }
-
     /// Returns a free slot with its block, or a new one.
-    fn find_slot(&self, len: usize) -> Option<Words> {
-        let at = |number: usize| SLOTS_AT + number * slot::WORDS;
-        let words = |slot: usize| Words {
-            words: &self.page[self.number(slot + slot::BLOCK)..][..len],
-            slot,
+    pub(super) fn find(&self) -> Option<Words> {
+        let words = |number| Words {
+            words: &self.page[block_at(number)..][..BLOCK_WORDS],
+            slot: slot_at(number),
         };
-        let slots = self.number(head::SLOTS);
-        let is_free = |&slot: &usize| self.get(slot + slot::STATE) == slot::FREE;
-        if let Some(slot) = (0..slots).map(at).find(is_free) {
-            return Some(words(slot));
+        let slots = self.slots();
+        let is_free = |&number: &usize| self.get(slot_at(number) + slot::STATE) == slot::FREE;
+        if let Some(free) = (0..slots).find(is_free) {
+            return Some(words(free));
         }
-        let end = self.number(head::END);
-        if slots == MOST_SLOTS || end + len > WORDS {
+        if slots == MOST_SLOTS {
             return None;
         }
-        let new = at(slots);
-        file::take_memory(&self.page[new..][..slot::WORDS]).ok()?;
-        file::take_memory(&self.page[end..][..len]).ok()?;
-        self.put(new + slot::BLOCK, end as u64);
-        self.put(new + slot::STATE, slot::FREE);
-        self.put(head::END, (end + len) as u64);
-        self.show(head::SLOTS, slots as u64 + 1);
-        Some(words(new))
+        let new = words(slots);
+        file::take_memory(&self.page[new.slot..][..slot::WORDS]).ok()?;
+        file::take_memory(new.words).ok()?;
+        self.put(new.slot + slot::STATE, slot::FREE);
+        self.put(head::SLOTS, slots as u64 + 1);
+        Some(new)
     }
 
     /// Writes the table of the child of a fork into `words`, a new page. The owner of a slot that a lost
@@ -133,17 +95,17 @@ impl Table {
     ///
     /// If the system has no memory for it.
     pub(super) fn copy_in_child(&self, words: &[AtomicU64]) -> Result<(), crate::mmap::Refused> {
-        let slots_end = SLOTS_AT + self.number(head::SLOTS) * slot::WORDS;
-        file::take_memory(&words[..slots_end])?;
-        file::take_memory(&words[BLOCKS_AT..self.number(head::END)])?;
-        for slot in (SLOTS_AT..slots_end).step_by(slot::WORDS) {
+        let slots = self.slots();
+        file::take_memory(&words[..slot_at(slots)])?;
+        file::take_memory(&words[BLOCKS_AT..block_at(slots)])?;
+        for slot in (0..slots).map(slot_at) {
             let own = &self.own[slot + slot::SEQUENCE];
             if !own.load(Ordering::Relaxed).is_multiple_of(2) {
                 store(&self.own[slot + slot::STATE], slot::ENDED);
             }
             store(own, 0);
         }
-        for (word, own) in words[..slots_end].iter().zip(self.own) {
+        for (word, own) in words[..slot_at(slots)].iter().zip(self.own) {
             let value = own.load(Ordering::Relaxed);
             // Holes stay holes.
             if value != 0 {

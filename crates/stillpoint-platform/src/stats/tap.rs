@@ -8,7 +8,7 @@
 //! * [T2] SeqCst: the gauge is looked at again after the copy is stored. Of two threads that copy at
 //!   once, the one whose store comes last has its T2 behind the other's T1, and so sees its change.
 
-use super::write;
+use super::{fields::TEXT_WORDS, write};
 use crate::{
     barrier::full_fence,
     sync::{AtomicU64, Ordering},
@@ -69,14 +69,6 @@ impl Tap {
         self.0.get().is_some()
     }
 
-    /// Adds `count` to the word `at`, which no other function writes; wraps.
-    #[inline]
-    pub fn add(&self, at: usize, count: u64) {
-        if let Some(words) = self.0.get() {
-            words.words[at].fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
     /// Copies a counter that is at least `count` now.
     #[inline]
     pub fn raise(&self, at: usize, count: u64) {
@@ -103,7 +95,7 @@ impl Tap {
     /// If there are fewer words than a text has.
     pub fn set_text(&self, at: usize, text: impl Display) {
         if let Some(words) = self.0.get() {
-            let words = words.part(at, super::layout::TEXT_WORDS);
+            let words = words.part(at, TEXT_WORDS);
             write::set_text(words, text);
         }
     }

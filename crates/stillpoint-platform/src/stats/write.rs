@@ -13,10 +13,9 @@
 //! page's place, and the child has none.
 
 use super::Words;
+use super::fields::TEXT_WORDS;
 use super::file::{self, Descriptor, Mapped, Shown};
-use super::layout::{
-    BLOCKS_AT, BYTES, Fields, MAGIC, SLOTS_AT, TEXT_WORDS, VERSION, WORDS, head, slot, text_words,
-};
+use super::layout::{BLOCKS_AT, MAGIC, VERSION, WORD, WORDS, head, slot};
 use super::table::{Table, store, store_all};
 use crate::{
     clock, environment,
@@ -63,7 +62,7 @@ static FILE: Shown = Shown::none();
 /// memory.
 static LOST: AtomicI32 = AtomicI32::new(0);
 
-/// Held while slots, fields and texts change.
+/// Held while slots and texts change.
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// The subjects to publish with the page; none once there is a page. Taken before [`CHANGES`].
@@ -183,12 +182,7 @@ fn make() -> Result<(), Refused> {
     let file = Descriptor::new()?;
     let (mapped, own) = (file.map()?, Mapped::of_process(BLOCKS_AT)?);
     let words = mapped.words();
-    file::take_memory(&words[..SLOTS_AT])?;
-    for words in [words, own.words()] {
-        store(&words[head::BYTES], BYTES as u64);
-        store(&words[head::END], BLOCKS_AT as u64);
-        store(&words[head::VERSION], VERSION);
-    }
+    file::take_memory(&words[..head::WORDS])?;
     begin(words);
     file.seal()?;
     FILE.set(file);
@@ -198,10 +192,11 @@ fn make() -> Result<(), Refused> {
     Ok(())
 }
 
-/// Writes the page's process, its time and, last, the magic word.
+/// Writes the page's version, its process, its time and, last, the magic word.
 fn begin(words: &[AtomicU64]) {
-    words[head::PID].store(std::process::id().into(), Ordering::Relaxed);
-    words[head::MADE].store(clock::now(), Ordering::Relaxed);
+    store(&words[head::VERSION], VERSION);
+    store(&words[head::PID], std::process::id().into());
+    store(&words[head::MADE], clock::now());
     // Release, pairs with `read` of the reader, in its process: it finds the head complete.
     words[head::MAGIC].store(MAGIC, Ordering::Release);
 }
@@ -213,11 +208,11 @@ pub struct Block(Words);
 impl Block {
     /// Returns a block of zeros for a domain; `None` if there is no page, or if the page is full,
     /// which its head counts. `name` runs no user code.
-    pub fn new(fields: &'static Fields, number: u64, name: impl Display) -> Option<Self> {
+    pub fn new(number: u64, name: impl Display) -> Option<Self> {
         let table = table()?;
         let name: [u64; slot::NAME_WORDS] = shown(name);
         let _changes = lock(&CHANGES);
-        let Some(block) = table.find(fields) else {
+        let Some(block) = table.find() else {
             table.refuse();
             return None;
         };
@@ -267,19 +262,20 @@ pub(super) fn set_text(words: Words, text: impl Display) {
     table.change(words.slot, || store_all(words.words, &text));
 }
 
-/// Returns as much of the displayed text as fits.
+/// Returns as many whole characters of the displayed text as fit, and zeros.
 fn shown<const N: usize>(text: impl Display) -> [u64; N] {
-    struct Cut {
-        bytes: [u8; 256],
+    struct Cut<const N: usize> {
+        words: [[u8; WORD]; N],
         len: usize,
     }
-    impl Write for Cut {
+    impl<const N: usize> Write for Cut<N> {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            let mut fits = text.len().min(self.bytes.len() - self.len);
+            let free = &mut self.words.as_flattened_mut()[self.len..];
+            let mut fits = text.len().min(free.len());
             while !text.is_char_boundary(fits) {
                 fits -= 1;
             }
-            self.bytes[self.len..][..fits].copy_from_slice(&text.as_bytes()[..fits]);
+            free[..fits].copy_from_slice(&text.as_bytes()[..fits]);
             self.len += fits;
             if fits < text.len() {
                 return Err(std::fmt::Error);
@@ -288,12 +284,12 @@ fn shown<const N: usize>(text: impl Display) -> [u64; N] {
         }
     }
     let mut cut = Cut {
-        bytes: [0; 256],
+        words: [[0; WORD]; N],
         len: 0,
     };
-    // What did not fit is left out.
+    // What does not fit is left out.
     let _ = write!(cut, "{text}");
-    text_words(std::str::from_utf8(&cut.bytes[..cut.len]).unwrap_or_default())
+    cut.words.map(u64::from_ne_bytes)
 }
 
 /// Gives the child of a fork a new page, with zeros; see the head of this file.

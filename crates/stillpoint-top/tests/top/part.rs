@@ -81,7 +81,7 @@ pub fn play() {
             more.collect()
         }
         "escapes" => vec![changed(|bytes| {
-            let name = (layout::SLOTS_AT + slot::NAME) * WORD;
+            let name = (layout::slot_at(0) + slot::NAME) * WORD;
             bytes[name..][..8].copy_from_slice(b"\x1b[2J\x07\x9b\0\0");
         })],
         "leased" => {

@@ -39,13 +39,15 @@ use crate::{
     platform::{
         barrier, clock,
         event::EventCount,
-        stats::{Tap, Words},
+        stats::{
+            Tap, Words,
+            fields::{
+                CALLBACK_TIMES, CALLBACKS_INVOKED, CALLBACKS_PENDING, GRACE_PERIOD_TIMES,
+                GRACE_PERIODS, HEAVY_BARRIERS, READER_RECORDS, SERVICE_FAILURES,
+            },
+        },
         sync::{Arc, AtomicPtr, AtomicU64, Ordering},
         thread::Token,
-    },
-    published::{
-        CALLBACK_TIMES, CALLBACKS_INVOKED, CALLBACKS_PENDING, GRACE_PERIOD_TIMES, GRACE_PERIODS,
-        HEAVY_BARRIERS, READER_RECORDS, SERVICE_FAILURES,
     },
     trace,
 };

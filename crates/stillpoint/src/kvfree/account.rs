@@ -27,25 +27,23 @@ use super::{
     page::PAGE_BYTES,
     tally::{Sums, Tally},
 };
-use crate::{
-    platform::{
-        stats::Tap,
-        sync::{AtomicU64, AtomicUsize, Ordering},
+use crate::platform::{
+    stats::{
+        Tap,
+        fields::{ASSISTS, OBJECTS_FREED, UNRECLAIMED_BYTES},
     },
-    published::{OBJECTS_FREED, UNRECLAIMED_BYTES},
+    sync::{AtomicU64, AtomicUsize, Ordering},
 };
 
 /// The step, in objects, in which a thread publishes how many it has freed.
 pub(super) const FREED_STEP: usize = 4096;
 
 /// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
-/// queue; except the assists, which need no lock, and at the end of the owner, under that of the
-/// threads' list (`Heap::close_account`).
+/// queue; at the end of the owner, under that of the threads' list (`Heap::close_account`).
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) sealed: Sums,
     pub(super) freed: Sums,
-    assists: AtomicU64,
     /// The change of its unreclaimed bytes that is not in [`Published::footprint`]; wraps below 0.
     /// Also written by the service thread, under the same lock.
     unpublished: AtomicUsize,
@@ -60,7 +58,6 @@ impl Account {
         Self {
             sealed: Sums::new(),
             freed: Sums::new(),
-            assists: AtomicU64::new(0),
             unpublished: AtomicUsize::new(0),
             unpublished_pages: AtomicUsize::new(0),
             unpublished_freed: AtomicUsize::new(0),
@@ -72,15 +69,6 @@ impl Account {
     pub(super) fn tallies(&self) -> (Tally, Tally) {
         let freed = self.freed.load();
         (freed, self.sealed.load())
-    }
-
-    pub(super) fn assists(&self) -> u64 {
-        self.assists.load(Ordering::Relaxed)
-    }
-
-    /// Counts a grace period that the owner has ended. Owner only.
-    pub(super) fn note_assist(&self) {
-        self.assists.store(self.assists() + 1, Ordering::Relaxed);
     }
 
     /// Adds a change of the unreclaimed pages, and `freed` objects. Returns the bytes and the objects
@@ -99,7 +87,6 @@ impl Account {
     fn reset(&self) {
         self.sealed.reset(0);
         self.freed.reset(0);
-        self.assists.store(0, Ordering::Relaxed);
         self.unpublished.store(0, Ordering::Relaxed);
         self.unpublished_pages.store(0, Ordering::Relaxed);
         self.unpublished_freed.store(0, Ordering::Relaxed);
@@ -118,6 +105,8 @@ struct Published {
     /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
     /// look at other threads' accounts, and for callers that must not wait for a lock.
     freed: AtomicUsize,
+    /// Grace periods that retiring threads have ended.
+    assists: AtomicU64,
     /// The tap into the statistics page.
     tap: Tap,
 }
@@ -166,6 +155,7 @@ impl Shared {
                 footprint: AtomicUsize::new(0),
                 pages: AtomicUsize::new(0),
                 freed: AtomicUsize::new(0),
+                assists: AtomicU64::new(0),
                 tap: Tap::new(),
             },
             served: Served {
@@ -272,6 +262,18 @@ impl Shared {
         self.publish(change.footprint, change.pages, freed)
     }
 
+    /// Counts a grace period that a retiring thread has ended.
+    pub(super) fn note_assist(&self) {
+        let published = &self.published;
+        let before = published.assists.fetch_add(1, Ordering::Relaxed);
+        published.tap.raise(ASSISTS, before + 1);
+    }
+
+    /// Returns how many grace periods retiring threads have ended.
+    pub(super) fn assists(&self) -> u64 {
+        self.published.assists.load(Ordering::Relaxed)
+    }
+
     /// Takes over the sums of an account whose changes have been published.
     pub(super) fn close(&self, account: &Account) {
         let (freed, sealed) = account.tallies();
@@ -283,12 +285,10 @@ impl Shared {
     /// Copies into the statistics page what has been published by threads.
     #[cold]
     pub(super) fn copy(&self) {
-        self.published
-            .tap
-            .follow(UNRECLAIMED_BYTES, || self.footprint() as u64);
-        self.published
-            .tap
-            .raise(OBJECTS_FREED, self.published_freed() as u64);
+        let tap = self.tap();
+        tap.follow(UNRECLAIMED_BYTES, || self.footprint() as u64);
+        tap.raise(OBJECTS_FREED, self.published_freed() as u64);
+        tap.raise(ASSISTS, self.assists());
     }
 
     /// Resets the counts in the child of a fork, but keeps those that its only thread, the owner of
@@ -396,12 +396,10 @@ mod tests {
     fn an_account_outlives_its_thread() {
         let (heap, buffer) = heap();
         with_page(|page| heap.note_sealed_by(&buffer, page));
-        buffer.account.note_assist();
         lock(&heap.buffers).clear();
         heap.close_account(&buffer.account);
         assert_eq!(heap.waiting().pages, 1);
         assert_eq!(heap.shared.footprint(), footprint());
-        assert_eq!(heap.waiting().assists, 1);
     }
 
     /// The owner of a page that the service thread frees may publish later: for a while the

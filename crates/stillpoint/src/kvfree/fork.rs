@@ -36,8 +36,6 @@ impl ForkReset for Heap {
 impl Heap {
     /// Takes over the counts of the thread that forks, and resets its account.
     pub(crate) fn keep_counts_of(&self, own: &ThreadBuffer) {
-        self.assists
-            .fetch_add(own.account.assists(), Ordering::Relaxed);
         self.shared.keep(&own.account);
     }
 }

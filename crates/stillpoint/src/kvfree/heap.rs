@@ -23,12 +23,14 @@ use crate::{
     histogram::{Histogram, Recorder},
     platform::{
         clock::{self, Nanos},
-        stats::Words,
+        stats::{
+            Words,
+            fields::{
+                BUDGET_BYTES, INLINE_WAITS, OBJECTS_LEAKED, PANICS, RECLAIM_TIMES, WAIT_TIMES,
+                WAITS,
+            },
+        },
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
-    },
-    published::{
-        ASSISTS, BUDGET_BYTES, INLINE_WAITS, OBJECTS_LEAKED, PANICS, RECLAIM_TIMES, WAIT_TIMES,
-        WAITS,
     },
     trace,
 };
@@ -65,8 +67,6 @@ pub(crate) struct Heap {
 
     /// Threads that are not parked: those that retire.
     pub(super) active: AtomicUsize,
-    /// The assists of threads that have exited.
-    pub(super) assists: AtomicU64,
     pub(super) waits: AtomicU64,
     /// How long these waits were.
     pub(super) wait_times: Recorder,
@@ -114,7 +114,6 @@ impl Heap {
             },
             flushes: Flushes::new(),
             active: AtomicUsize::new(0),
-            assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             wait_times: Recorder::new(),
             reclaim_times: Recorder::new(),
@@ -257,7 +256,6 @@ impl Heap {
     /// it. Returns as [`Heap::publish_rest`].
     pub(super) fn close_account(&self, account: &Account) -> bool {
         let is_relief = self.publish_rest(account);
-        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
         self.shared.close(account);
         is_relief
     }
@@ -341,14 +339,13 @@ impl Heap {
 
     /// Like [`Heap::waiting`], without open pages, and without a wait for a lock. While another
     /// thread holds the lock of the threads' list, it has only the published bytes and freed
-    /// objects, and the assists of threads that have exited.
+    /// objects.
     pub(crate) fn waiting_sealed(&self) -> Waiting {
         let Some(buffers) = try_lock(&self.buffers) else {
             let bytes = self.shared.published_bytes();
             return Waiting {
                 bytes: bytes.saturating_add(self.callbacks.bytes()) as u64,
                 freed: self.shared.published_freed() as u64,
-                assists: self.assists.load(Ordering::Relaxed),
                 ..Waiting::default()
             };
         };
@@ -383,8 +380,6 @@ impl Heap {
         let bytes = sealed
             .footprint
             .saturating_sub(sealed.pages.saturating_mul(PAGE_BYTES));
-        // The list is locked: a thread that exits is in it, or has added its own to those.
-        let of_threads: u64 = buffers.iter().map(|buffer| buffer.account.assists()).sum();
         let callbacks = self.callbacks.objects.load(Ordering::Acquire); // Acquire, pairs with `note_gone`.
         Waiting {
             objects: (sealed.objects + open.objects + callbacks) as u64,
@@ -393,7 +388,6 @@ impl Heap {
                 .saturating_add(self.callbacks.bytes()) as u64,
             pages: (sealed.pages + open.pages) as u64,
             freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
-            assists: of_threads + self.assists.load(Ordering::Relaxed),
         }
     }
 
@@ -418,19 +412,12 @@ impl Heap {
         self.reclaim_times.publish(words, RECLAIM_TIMES);
     }
 
-    /// Returns the number of grace periods that retiring threads have ended instead of waiting.
-    pub(crate) fn assists(&self) -> u64 {
-        self.waiting_sealed().assists
-    }
-
-    /// Copies the bytes, freed objects and times counted so far into the statistics page, which has
-    /// zeros there, and adds `assists`, the number of assists before the page was open.
-    pub(crate) fn publish_all(&self, assists: u64) {
+    /// Copies what has been counted so far into the statistics page, which has zeros there.
+    pub(crate) fn publish_all(&self) {
         let tap = self.shared.tap();
         if !tap.is_open() {
             return;
         }
-        tap.add(ASSISTS, assists);
         tap.follow(BUDGET_BYTES, || self.budget() as u64);
         self.shared.copy();
         self.wait_times.copy_all();
@@ -456,6 +443,7 @@ impl Heap {
             waits: self.waits.load(Ordering::Relaxed),
             inline_waits: self.inline_waits.load(Ordering::Relaxed),
             panicked: self.panicked.load(Ordering::Relaxed),
+            assists: self.shared.assists(),
         }
     }
 }
@@ -516,8 +504,6 @@ pub(crate) struct Waiting {
     pub(crate) pages: u64,
     /// Objects that have been freed with their pages.
     pub(crate) freed: u64,
-    /// The assists of all threads.
-    pub(crate) assists: u64,
 }
 
 /// The events of a heap; see the fields of [`Statistics`](crate::Statistics).
@@ -528,4 +514,5 @@ pub(crate) struct Counts {
     pub(crate) waits: u64,
     pub(crate) inline_waits: u64,
     pub(crate) panicked: u64,
+    pub(crate) assists: u64,
 }

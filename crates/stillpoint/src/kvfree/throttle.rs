@@ -60,7 +60,6 @@ use crate::{
         sync::{Ordering, lock},
         thread, user_code,
     },
-    published::ASSISTS,
 };
 
 /// A thread's share is never larger than this, however large the budget: more would not stay in the
@@ -301,8 +300,7 @@ impl Heap {
         let ended = assist() == Progress::Ended;
         buffer.quota.note_attempt(begun, clock::now(), ended, share);
         if ended {
-            buffer.account.note_assist();
-            self.shared.tap().add(ASSISTS, 1);
+            self.shared.note_assist();
         }
         ended
     }

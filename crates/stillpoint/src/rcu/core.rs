@@ -14,7 +14,6 @@ use crate::{
         sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
-    published::DOMAIN,
     statistics::Statistics,
 };
 use std::{
@@ -84,14 +83,14 @@ impl<P: Policy> Subject for Inner<P> {
             id: self.id,
             name: self.parts.engine().name(),
         };
-        let Some(block) = Block::new(&DOMAIN, self.id, title) else {
+        let Some(block) = Block::new(self.id, title) else {
             return;
         };
-        let (words, assists) = (block.words(), self.parts.heap().assists());
+        let words = block.words();
         if self.block.set(block).is_ok() {
             self.parts.engine().open_tap(words);
             self.parts.heap().open_tap(words);
-            self.publish_all(assists);
+            self.publish_all();
         }
         // SeqCst, pairs with `finish`: it finds the block, or we find the domain closed.
         fence(Ordering::SeqCst);
@@ -165,9 +164,9 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Copies all counters into the statistics page, which has zeros there.
-    pub(super) fn publish_all(&self, assists: u64) {
+    pub(super) fn publish_all(&self) {
         self.parts.engine().publish_all();
-        self.parts.heap().publish_all(assists);
+        self.parts.heap().publish_all();
         self.publish_work();
     }
 

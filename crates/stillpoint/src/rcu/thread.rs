@@ -556,7 +556,7 @@ impl<P: Policy> ForkReset for Inner<P> {
                 own.reset_in_child();
             });
         }
-        self.publish_all(heap.assists());
+        self.publish_all();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The statistics page of the test's own process, as another process would see it.
 
-use super::retire;
+use super::{eventually, retire};
 use std::{
     fs::{self, File},
     io,
@@ -60,39 +60,40 @@ pub fn shown(name: &str) -> Thing {
 /// Returns the count of a histogram.
 pub fn times(thing: &Thing, name: &str) -> u64 {
     match thing.value(name) {
-        Some(Value::Histogram(sum, buckets)) => stillpoint::internal::histogram(*sum, buckets)
+        Some(Value::Times(sum, buckets)) => stillpoint::internal::histogram(*sum, buckets)
             .expect("it is one of ours")
             .count(),
         other => panic!("{name} is {other:?}"),
     }
 }
 
-/// Checks that all numbers which are both in the page and in the statistics are the same.
+/// Waits until all numbers that are both in the page and in the statistics are the same: a service
+/// thread may be counting, and copies a count after it.
 #[track_caller]
-pub fn assert_same(thing: &Thing, of: &Domain) {
-    let statistics = of.statistics();
-    let both = [
-        ("grace_periods", statistics.grace_periods),
-        ("heavy_barriers", statistics.heavy_barriers),
-        ("assists", statistics.assists),
-        ("waits", statistics.waits),
-        ("stalls", statistics.stalls),
-        ("callbacks_invoked", statistics.callbacks_invoked),
-        ("callbacks_pending", statistics.callbacks_pending),
-        ("panics", statistics.panics),
-        ("budget_bytes", of.budget() as u64),
-    ];
-    for (name, expected) in both {
-        assert_eq!(thing.number_of(name), expected, "{name}");
-    }
-    let histograms = [
-        ("grace_period_times", statistics.grace_period_times),
-        ("callback_times", statistics.callback_times),
-        ("wait_times", statistics.wait_times),
-    ];
-    for (name, expected) in histograms {
-        assert_eq!(times(thing, name), expected.count(), "{name}");
-    }
+pub fn assert_same(name: &str, of: &Domain) {
+    eventually(|| {
+        let (thing, statistics) = (shown(name), of.statistics());
+        let numbers = [
+            ("grace_periods", statistics.grace_periods),
+            ("heavy_barriers", statistics.heavy_barriers),
+            ("assists", statistics.assists),
+            ("waits", statistics.waits),
+            ("stalls", statistics.stalls),
+            ("callbacks_invoked", statistics.callbacks_invoked),
+            ("callbacks_pending", statistics.callbacks_pending),
+            ("panics", statistics.panics),
+            ("budget_bytes", of.budget() as u64),
+        ];
+        let histograms = [
+            ("grace_period_times", statistics.grace_period_times),
+            ("callback_times", statistics.callback_times),
+            ("wait_times", statistics.wait_times),
+        ];
+        numbers.iter().all(|&(of, is)| thing.number_of(of) == is)
+            && histograms
+                .iter()
+                .all(|(of, is)| times(&thing, of) == is.count())
+    });
 }
 
 pub fn work(domain: &Domain) {

@@ -21,11 +21,12 @@ use crate::{
     platform::{
         clock::{self, Nanos},
         environment::{self, Print},
-        memory, stderr,
+        memory,
+        stats::fields::{SERVICE_STALLED_SINCE, SERVICE_STALLS, STALL, STALLED_SINCE, STALLS},
+        stderr,
         sync::{Ordering, lock},
         thread, user_code,
     },
-    published::{SERVICE_STALLED_SINCE, SERVICE_STALLS, STALL, STALLED_SINCE, STALLS},
     trace,
 };
 use std::{panic::Location, time::Duration};
