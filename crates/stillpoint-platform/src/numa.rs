@@ -1,7 +1,6 @@
 //! NUMA nodes, read from `/sys` once. Without that information there is one node.
 
-use super::cpu;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use super::{cpu, race::RaceCell};
 
 /// The node of each processor.
 #[derive(Debug)]
@@ -46,33 +45,12 @@ impl Topology {
     }
 }
 
-/// Returns the topology, which is read at the first call. Two threads may both read it; the slower
-/// discards its own. Neither waits for the other, which a fork may remove.
+/// Returns the topology, which is read at the first call.
 fn topology() -> &'static Topology {
-    static KNOWN: AtomicPtr<Topology> = AtomicPtr::new(std::ptr::null_mut());
-    // Acquire, pairs with the exchange below, in `topology`: what is found is complete.
-    // SAFETY: null, or leaked below.
-    if let Some(known) = unsafe { KNOWN.load(Ordering::Acquire).as_ref() } {
-        return known;
-    }
-    let read = Box::into_raw(Box::new(Topology::read()));
-    // Release, pairs with the load above, in `topology`: it is complete before it is found.
-    // Acquire: so is the faster thread's.
-    match KNOWN.compare_exchange(
-        std::ptr::null_mut(),
-        read,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    ) {
-        // SAFETY: leaked.
-        Ok(_) => unsafe { &*read },
-        Err(faster) => {
-            // SAFETY: it came out of a box just now and was never published.
-            drop(unsafe { Box::from_raw(read) });
-            // SAFETY: leaked by the faster thread.
-            unsafe { &*faster }
-        }
-    }
+    static KNOWN: RaceCell<Topology> = RaceCell::new();
+    KNOWN
+        .get()
+        .unwrap_or_else(|| KNOWN.put(Box::new(Topology::read())))
 }
 
 /// Returns how many nodes there are, at least 1.

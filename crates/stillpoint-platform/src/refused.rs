@@ -1,21 +1,24 @@
-//! The process's list of services whose thread the system has refused to start, for other threads to
+//! The process's queue of services whose thread the system has refused to start, for other threads to
 //! try again.
 //!
-//! The list is a lock-free stack: one exchange puts an entry in, one takes all out. So the child of a
-//! fork finds it whole, except for entries that another thread had taken out. A service allocates its
-//! entry when it is made ([`Place`]), because a thread is often refused for lack of memory.
+//! A thread is often refused for lack of memory, so the queue has room for all services ([`Place`]). Its
+//! lock is a leaf: no other lock is taken under it, and no user code runs. In the child of a fork the
+//! queue is empty, as the work that the services were for is forgotten.
 
 use super::{
     clock::{self, Nanos},
-    memory,
-    sync::AtomicPtr as PlacePtr,
+    fork::AtForkHandle,
 };
+// std's also in the model, which has no statics and refuses no thread.
+#[cfg(not(stillpoint_loom))]
+use super::sync::Mutex;
+#[cfg(stillpoint_loom)]
+use std::sync::Mutex;
 use std::{
-    ptr,
-    // std's also in the model, which has no statics and refuses no thread.
+    collections::VecDeque,
     sync::{
-        Weak,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
+        MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -24,136 +27,70 @@ const INTERVAL: Nanos = 10_000_000;
 
 /// A service whose thread could not be started.
 pub trait Refused: Send + Sync {
-    /// Returns the place that holds the service's entry.
-    fn place(&self) -> &Place;
-
     /// Tries again to start the thread, if there is work for it. Returns false if the system refuses
     /// it again: it has then been listed again.
     fn start_again(&self) -> bool;
 }
 
-struct Entry {
-    what: Weak<dyn Refused>,
-    next: *mut Entry,
+type Queue = VecDeque<Weak<dyn Refused>>;
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue::new());
+
+/// Number of services that there are. Written under the lock.
+static SERVICES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a service is listed. Written under the lock.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The earliest time of the next attempt, in nanoseconds.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The place of a service's entry while it is not in the list.
+/// The place of a service in the queue.
 #[derive(Debug)]
-pub struct Place {
-    what: Weak<dyn Refused>,
-    /// From a box, or null.
-    entry: PlacePtr<Entry>,
-}
+pub struct Place(Weak<dyn Refused>);
 
 impl Place {
-    /// Makes the place of a service. Allocates its entry.
-    pub fn new(what: Weak<dyn Refused>) -> Self {
-        let entry = PlacePtr::new(Entry::boxed(&what));
-        Self { what, entry }
+    /// Reserves the place of a service. The handle shows that a fork's child resets the lock.
+    pub fn new(_: &AtForkHandle, service: Weak<dyn Refused>) -> Self {
+        let mut queue = queue();
+        let services = SERVICES.fetch_add(1, Ordering::Relaxed) + 1;
+        let unlisted = services.saturating_sub(queue.len());
+        // If there is no memory for it now, `list` tries again.
+        let _ = queue.try_reserve(unlisted);
+        Self(service)
     }
 
-    /// Lists the service, until [`retry`] tries again to start its thread. Allocates only if the entry
-    /// was lost in a fork. Returns false if there is no memory for that.
+    /// Lists the service, until [`retry`] tries again to start its thread. Allocates only in the child of
+    /// a fork. Returns false if there is no memory for that.
     pub fn list(&self) -> bool {
-        // Acquire, pairs with `put_back`: the entry is whole.
-        let mut entry = self.entry.swap(ptr::null_mut(), Ordering::Acquire);
-        if entry.is_null() {
-            if !memory::is_there_for(size_of::<Entry>()) {
-                return false;
-            }
-            entry = Entry::boxed(&self.what);
+        let mut queue = queue();
+        let is_listed = queue.try_reserve(1).is_ok();
+        if is_listed {
+            queue.push_back(Weak::clone(&self.0));
+            ANY.store(true, Ordering::Relaxed);
         }
-        // SAFETY: from a box, and the exchange has given it to this thread alone.
-        push(unsafe { Box::from_raw(entry) });
-        true
-    }
-
-    fn put_back(&self, entry: Box<Entry>) {
-        // Release, pairs with `list`: the entry is whole. Acquire: so is the one that it replaces, if
-        // the child of a fork has made a second one.
-        let before = self.entry.swap(Box::into_raw(entry), Ordering::AcqRel);
-        // SAFETY: as in `list`.
-        unsafe { Entry::free(before) };
+        is_listed
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Needs no partner: no other thread has the place.
-        let entry = self.entry.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: as in `list`.
-        unsafe { Entry::free(entry) };
+        let mut queue = queue();
+        SERVICES.fetch_sub(1, Ordering::Relaxed);
+        queue.retain(|service| !service.ptr_eq(&self.0));
+        ANY.store(!queue.is_empty(), Ordering::Relaxed);
     }
 }
 
-impl Entry {
-    fn boxed(what: &Weak<dyn Refused>) -> *mut Self {
-        Box::into_raw(Box::new(Self {
-            what: Weak::clone(what),
-            next: ptr::null_mut(),
-        }))
-    }
-
-    /// # Safety
-    ///
-    /// `entry` is null, or from a box that no other thread refers to.
-    unsafe fn free(entry: *mut Self) {
-        if !entry.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(entry) });
-        }
-    }
-}
-
-static NEWEST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
-
-/// The earliest time of the next attempt, in nanoseconds.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// Returns whether a service is listed. One load.
-#[inline]
-fn any() -> bool {
-    // Needs no partner: a hint, and `take` looks again.
-    !NEWEST.load(Ordering::Relaxed).is_null()
-}
-
-fn push(entry: Box<Entry>) {
-    let entry = Box::into_raw(entry);
-    // Release, pairs with `take`: the entry is whole. The failure case needs no partner: only the
-    // address is used.
-    let _ = NEWEST.fetch_update(Ordering::Release, Ordering::Relaxed, |newest| {
-        // SAFETY: the entry is ours until it is in the list.
-        unsafe { (*entry).next = newest };
-        Some(entry)
-    });
-}
-
-/// Entries that a thread has taken out of the list. The drop lists the rest again.
-struct Taken(*mut Entry);
-
-fn take() -> Taken {
-    // Acquire, pairs with `push`: the entries are whole.
-    Taken(NEWEST.swap(ptr::null_mut(), Ordering::Acquire))
-}
-
-impl Iterator for Taken {
-    type Item = Box<Entry>;
-
-    fn next(&mut self) -> Option<Box<Entry>> {
-        if self.0.is_null() {
-            return None;
-        }
-        // SAFETY: from a box in `push`, and the exchange has given it to this thread alone.
-        let entry = unsafe { Box::from_raw(self.0) };
-        self.0 = entry.next;
-        Some(entry)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.for_each(push);
-    }
+fn take() -> Option<Weak<dyn Refused>> {
+    let mut queue = queue();
+    let service = queue.pop_front();
+    ANY.store(!queue.is_empty(), Ordering::Relaxed);
+    service
 }
 
 /// Tries again to start the threads of the services that are listed, until one is refused again; at
@@ -161,7 +98,8 @@ impl Drop for Taken {
 /// load.
 #[inline]
 pub fn retry() {
-    if any() {
+    // Needs no partner: a hint, and `take` looks again.
+    if ANY.load(Ordering::Relaxed) {
         retry_if_due(clock::now());
     }
 }
@@ -182,16 +120,24 @@ fn retry_if_due(now: Nanos) {
     if !is_due {
         return;
     }
-    for entry in take() {
-        let Some(what) = entry.what.upgrade() else {
-            continue;
-        };
-        // First: it lists itself again if it is refused.
-        what.place().put_back(entry);
-        if !what.start_again() {
+    while let Some(service) = take() {
+        let service = service.upgrade();
+        if service.is_some_and(|service| !service.start_again()) {
             return;
         }
     }
+}
+
+/// Empties the queue, in the child of a fork.
+///
+/// # Safety
+///
+/// As for [`ForkReset::reset_in_child`](crate::fork::ForkReset::reset_in_child).
+#[cfg(not(stillpoint_loom))]
+pub(crate) unsafe fn reset_in_child() {
+    // SAFETY: the caller's promise; no user code runs under this lock.
+    unsafe { QUEUE.reinit(Queue::new()) };
+    ANY.store(false, Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -199,10 +145,7 @@ mod tests {
     use super::*;
     use std::{
         panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-        sync::{
-            Arc,
-            atomic::{AtomicBool, AtomicUsize},
-        },
+        sync::Arc,
     };
 
     /// Counts its calls, and lists itself again while no thread can be started.
@@ -214,10 +157,6 @@ mod tests {
     }
 
     impl Refused for Service {
-        fn place(&self) -> &Place {
-            &self.place
-        }
-
         fn start_again(&self) -> bool {
             self.attempts.fetch_add(1, Ordering::Relaxed);
             if self.panics.swap(false, Ordering::Relaxed) {
@@ -227,62 +166,64 @@ mod tests {
         }
     }
 
-    /// One test: the list is the process's.
+    /// One test: the queue is the process's.
     #[test]
     fn refused_services_are_tried_until_one_is_refused_again() {
-        let services: Vec<_> = (0..3)
-            .map(|_| {
-                Arc::new_cyclic(|me: &Weak<Service>| Service {
-                    place: Place::new(me.clone()),
-                    can_start: AtomicBool::new(false),
-                    panics: AtomicBool::new(false),
-                    attempts: AtomicUsize::new(0),
-                })
-            })
-            .collect();
+        let handler = AtForkHandle::reserve();
+        let service = |me: &Weak<Service>| Service {
+            place: Place::new(&handler, me.clone()),
+            can_start: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
+            attempts: AtomicUsize::new(0),
+        };
+        let services: Vec<_> = (0..3).map(|_| Arc::new_cyclic(service)).collect();
+        let room = queue().capacity();
         let attempts = || {
             services
                 .iter()
                 .map(|it| it.attempts.load(Ordering::Relaxed))
-                .sum::<usize>()
+                .collect::<Vec<_>>()
         };
+        let any = || ANY.load(Ordering::Relaxed);
         let start = clock::now();
         // As if that number of intervals had passed.
         let retry_after = |intervals| retry_if_due(start + intervals * INTERVAL);
         retry_after(0);
-        assert!(!any() && attempts() == 0);
+        assert!(!any());
         assert!(services.iter().all(|service| service.place.list()));
         (0..10).for_each(|_| retry_after(0));
-        assert_eq!(attempts(), 0, "not again within an interval");
+        assert_eq!(attempts(), [0; 3], "not again within an interval");
         retry_after(1);
         retry_after(1);
-        assert_eq!(attempts(), 1, "one refusal is enough");
+        assert_eq!(attempts(), [1, 0, 0], "one refusal is enough");
+        retry_after(2);
+        assert_eq!(attempts(), [1, 1, 0], "the others come first");
 
         for service in &services {
             service.can_start.store(true, Ordering::Relaxed);
             service.panics.store(true, Ordering::Relaxed);
         }
-        for intervals in 2..5 {
+        for intervals in 3..6 {
             let called = catch_unwind(AssertUnwindSafe(|| retry_after(intervals)));
             assert!(
                 called.is_err(),
                 "a panic is passed on, and loses no other entry"
             );
         }
-        assert_eq!(attempts(), 4);
+        assert_eq!(attempts(), [2, 2, 1]);
         assert!(!any());
 
         assert!(services.iter().all(|service| service.place.list()));
-        retry_after(5);
-        assert_eq!(attempts(), 7);
+        retry_after(6);
+        assert_eq!(attempts(), [3, 3, 2]);
         assert!(!any());
 
-        assert!(services[0].place.list());
-        assert!(services[0].place.list(), "a child that has lost its entry");
-        retry_after(6);
-        assert!(services[0].place.list());
+        assert!(services.iter().all(|service| service.place.list()));
+        assert!(
+            room >= 3 && queue().capacity() == room,
+            "no memory is needed"
+        );
         drop(services);
-        retry_after(7);
-        assert!(!any(), "one that is gone is forgotten");
+        assert!(!any(), "one that is gone leaves the queue");
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::platform::{
     memory,
+    race::RaceCell,
     stats::{Tap, Words, fields::TIMES_WORDS},
 };
 use std::{
     fmt,
-    ptr,
     // std's also in the model, to which counting is no step.
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -169,9 +169,8 @@ const fn lower_end(bucket: usize) -> u64 {
 /// of many is ([`Statistics`](crate::Statistics) says which).
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// A box, made by the first duration, because most domains time nothing; null before. A `OnceLock`
-    /// would have a lock that another thread may hold at a fork.
-    counts: AtomicPtr<Counts>,
+    /// Made by the first duration, because most domains time nothing.
+    counts: RaceCell<Counts>,
     tap: Tap,
 }
 
@@ -184,38 +183,22 @@ struct Counts {
 impl Recorder {
     pub(crate) const fn new() -> Self {
         Self {
-            counts: AtomicPtr::new(ptr::null_mut()),
+            counts: RaceCell::new(),
             tap: Tap::new(),
         }
     }
 
-    /// Returns the counts, if there is a duration.
-    fn counts(&self) -> Option<&Counts> {
-        // Acquire, pairs with `make`: the counts are zero before they can be found.
-        // SAFETY: null, or from a box that stays until `self` is dropped.
-        unsafe { self.counts.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Makes the counts, unless another thread has been faster or there is no memory.
+    /// Makes the counts, unless there is no memory.
     #[cold]
     fn make(&self) -> Option<&Counts> {
         let zero = || Counts {
             sum: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
         };
-        let new = Box::into_raw(memory::try_several(1, zero)?).cast();
-        // Release, pairs with `counts`: they are zero before they can be found.
-        let made = self.counts.compare_exchange(
-            ptr::null_mut(),
-            new,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        if made.is_err() {
-            // SAFETY: a box of one, made just now, and no other thread knows it.
-            drop(unsafe { Box::from_raw(new) });
-        }
-        self.counts()
+        let new = memory::try_several(1, zero)?;
+        // SAFETY: one value is laid out as a slice of one.
+        let new = unsafe { Box::from_raw(Box::into_raw(new).cast()) };
+        Some(self.counts.put(new))
     }
 
     /// Copies the histogram into the statistics page from now on, to the words from `at`.
@@ -225,7 +208,7 @@ impl Recorder {
 
     /// Copies all of it into the statistics page, if there is one.
     pub(crate) fn copy_all(&self) {
-        let Some(counts) = self.counts() else {
+        let Some(counts) = self.counts.get() else {
             return;
         };
         self.copy(0, &counts.sum);
@@ -242,7 +225,7 @@ impl Recorder {
     /// counted.
     #[cold]
     pub(crate) fn record(&self, nanos: u64, times: u64) {
-        let Some(counts) = self.counts().or_else(|| self.make()) else {
+        let Some(counts) = self.counts.get().or_else(|| self.make()) else {
             return;
         };
         counts
@@ -259,23 +242,13 @@ impl Recorder {
     /// Returns a racy snapshot.
     pub(crate) fn load(&self) -> Histogram {
         let mut histogram = Histogram::EMPTY;
-        if let Some(counts) = self.counts() {
+        if let Some(counts) = self.counts.get() {
             histogram.sum = counts.sum.load(Ordering::Relaxed);
             for (copy, bucket) in histogram.buckets.iter_mut().zip(&counts.buckets) {
                 *copy = bucket.load(Ordering::Relaxed);
             }
         }
         histogram
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        let counts = *self.counts.get_mut();
-        if !counts.is_null() {
-            // SAFETY: from a box in `make`, and `self` is unique.
-            drop(unsafe { Box::from_raw(counts) });
-        }
     }
 }
 

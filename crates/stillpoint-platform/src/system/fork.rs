@@ -188,6 +188,8 @@ unsafe fn reset_in_child() {
     unsafe {
         crate::stats::reset_in_child();
     }
+    // SAFETY: the caller's promise.
+    unsafe { crate::refused::reset_in_child() };
     let mut free = FreeList(ptr::null());
     // Acquire, pairs with `grow`: an entry that is found is complete.
     let mut at = ENTRIES.load(Ordering::Acquire);

@@ -31,7 +31,9 @@ use crate::platform::{
     clock::{self, Nanos},
     event::EventCount,
     fork::{AtForkHandle, ForkReset},
-    memory, refused,
+    memory,
+    race::RaceCell,
+    refused,
     sync::{Mutex, lock},
     thread::{self, Token},
 };
@@ -39,12 +41,8 @@ use std::{
     cell::Cell,
     collections::VecDeque,
     io,
-    ptr,
-    // std's also in the model, which has no statics and shares no threads.
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicPtr, Ordering},
-    },
+    // std's also in the model, which shares no threads.
+    sync::{Arc, Weak},
 };
 
 /// Time in one round, in nanoseconds, after which the server has a successor.
@@ -155,10 +153,6 @@ struct Pool {
 }
 
 impl refused::Refused for Pool {
-    fn place(&self) -> &refused::Place {
-        &self.refused
-    }
-
     fn start_again(&self) -> bool {
         // The same pool: no other is ever listed.
         let pool = pool();
@@ -169,8 +163,8 @@ impl refused::Refused for Pool {
     }
 }
 
-/// The pool of the process, which is never freed; null until it is used.
-static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+/// The pool of the process.
+static POOL: RaceCell<Arc<Pool>> = RaceCell::new();
 
 stillpoint_platform::thread_constant! {
     /// Whether the thread is one of the pool's.
@@ -188,34 +182,22 @@ impl ForkReset for Pool {
 }
 
 /// Returns the pool. The first call allocates it.
-fn pool() -> &'static Pool {
-    // Acquire, pairs with the exchange below, in `pool`: it is complete.
-    let pool = POOL.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below.
-    if let Some(pool) = unsafe { pool.as_ref() } {
-        return pool;
-    }
-    let made = Arc::new_cyclic(|made: &Weak<Pool>| Pool {
-        place: AtForkHandle::reserve(),
-        refused: refused::Place::new(made.clone()),
-        state: Mutex::new(State::new(0)),
-        event: EventCount::new(),
-    });
-    // Before any thread finds it, so that each child of a fork resets it.
-    // SAFETY: once; complete, and it stays where it is, or its place is dropped with it.
-    unsafe { made.place.occupy(&*made) };
-    let made = Arc::into_raw(made).cast_mut();
-    // Release, pairs with the load above, in `pool`: it is complete. Acquire: so is the faster thread's.
-    match POOL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: the reference is leaked: it stays, and is complete.
-        Ok(_) => unsafe { &*made },
-        Err(faster) => {
-            // SAFETY: from `into_raw` just now, and no other thread knows it.
-            drop(unsafe { Arc::from_raw(made) });
-            // SAFETY: leaked by the faster thread.
-            unsafe { &*faster }
-        }
-    }
+fn pool() -> &'static Arc<Pool> {
+    POOL.get().unwrap_or_else(|| {
+        let pool = Arc::new_cyclic(|pool: &Weak<Pool>| {
+            let place = AtForkHandle::reserve();
+            Pool {
+                refused: refused::Place::new(&place, pool.clone()),
+                place,
+                state: Mutex::new(State::new(0)),
+                event: EventCount::new(),
+            }
+        });
+        // Before any thread finds it, so that each child of a fork resets it.
+        // SAFETY: once; complete, and it stays where it is, or its place is dropped with it.
+        unsafe { pool.place.occupy(&*pool) };
+        POOL.put(Box::new(pool))
+    })
 }
 
 /// Returns the event on which the threads sleep. Readers that they wait for signal it.

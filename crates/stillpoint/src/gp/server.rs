@@ -146,7 +146,7 @@ pub(super) struct Service {
     /// Function that starts a thread of the given name that serves this engine. Set once, by the module
     /// that owns the engine.
     pub(super) spawn: OnceLock<Spawn>,
-    /// The entry for the list of refused services. Set with `spawn`.
+    /// The place in the queue of refused services. Set with `spawn`.
     pub(super) refused: OnceLock<refused::Place>,
     /// The error number of the last refusal, while the engine is listed; 0 if it is not.
     pub(super) refusal: AtomicU32,

@@ -9,15 +9,16 @@ use crate::{
     kvfree::{Heap, Policy},
     platform::{
         fork::AtForkHandle,
+        race::RaceCell,
         refused,
         stats::{self, Block, Subject},
-        sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+        sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
     statistics::Statistics,
 };
 use std::{
-    fmt, io, ptr,
+    fmt, io,
     sync::{OnceLock, Weak, atomic::fence},
     time::Duration,
 };
@@ -47,10 +48,6 @@ pub(in crate::rcu) struct Inner<P: Policy> {
 }
 
 impl<P: Policy> refused::Refused for Inner<P> {
-    fn place(&self) -> &refused::Place {
-        self.parts.engine().refused()
-    }
-
     fn start_again(&self) -> bool {
         self.parts.engine().start_service_again()
     }
@@ -120,6 +117,7 @@ impl fmt::Display for DomainName<'_> {
 impl<P: Policy> Inner<P> {
     fn new(id: u64, readers: BarrierMode, seq: Sequence, name: Option<Box<str>>) -> Arc<Self> {
         let inner = Arc::new_cyclic(|weak: &Weak<Self>| {
+            let place = AtForkHandle::reserve();
             let engine = Engine::new(id, readers, seq).named(name);
             let gauge = weak.clone();
             engine.set_gauge(move || {
@@ -131,7 +129,7 @@ impl<P: Policy> Inner<P> {
                     }
                 })
             });
-            engine.set_refused(refused::Place::new(weak.clone()));
+            engine.set_refused(refused::Place::new(&place, weak.clone()));
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
@@ -146,7 +144,7 @@ impl<P: Policy> Inner<P> {
                 .map(Server::Thread)
             });
             Self {
-                place: AtForkHandle::reserve(),
+                place,
                 parts: Parts::new(engine, Heap::new(id)),
                 id,
                 handles: AtomicUsize::new(1),
@@ -242,41 +240,19 @@ pub(super) const fn global_id(global: usize) -> u64 {
     global as u64 + 1
 }
 
-/// The global domains, null until they are used.
-static GLOBAL_CORES: [AtomicPtr<Core<Sound>>; GLOBALS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
+/// The global domains.
+static GLOBAL_CORES: [RaceCell<Core<Sound>>; GLOBALS] = [const { RaceCell::new() }; GLOBALS];
 
 /// Returns the core of a global domain, which is made on first use.
 #[inline]
 pub(super) fn global_core<const GLOBAL: usize>() -> &'static Core<Sound> {
-    // Acquire, pairs with `make_global`: the domain that is found is complete.
-    // SAFETY: null, or what `make_global` has put there for ever.
-    unsafe { GLOBAL_CORES[GLOBAL].load(Ordering::Acquire).as_ref() }
-        .unwrap_or_else(|| make_global(GLOBAL))
+    let core = &GLOBAL_CORES[GLOBAL];
+    core.get().unwrap_or_else(|| make_global(GLOBAL))
 }
 
-/// Makes a global domain. Two threads may both make one; the slower drops its own. Neither waits for
-/// the other, which a fork may have removed.
 #[cold]
 fn make_global(global: usize) -> &'static Core<Sound> {
-    let made = Box::into_raw(Box::new(Core::global(global)));
-    // Release, pairs with `global_core`: the domain is complete before it is found. Acquire: so
-    // is the faster thread's.
-    match GLOBAL_CORES[global].compare_exchange(
-        ptr::null_mut(),
-        made,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    ) {
-        // SAFETY: leaked.
-        Ok(_) => unsafe { &*made },
-        Err(faster) => {
-            // SAFETY: it came out of a box just now and was never published.
-            drop(unsafe { Box::from_raw(made) });
-            // SAFETY: the faster thread leaked it.
-            unsafe { &*faster }
-        }
-    }
+    GLOBAL_CORES[global].put(Box::new(Core::global(global)))
 }
 
 impl<P: Policy> Core<P> {

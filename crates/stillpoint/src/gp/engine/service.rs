@@ -130,18 +130,13 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// Sets the entry that lists the engine if the system refuses the thread. It leads to
+    /// Sets the place that lists the engine if the system refuses the thread. It leads to
     /// [`Engine::start_service_again`].
     pub(crate) fn set_refused(&self, place: refused::Place) {
         assert!(
             self.service.refused.set(place).is_ok(),
             "an engine has one service"
         );
-    }
-
-    /// Returns the entry that [`Engine::set_refused`] has set.
-    pub(crate) fn refused(&self) -> &refused::Place {
-        self.service.refused.get().expect("it is set at the start")
     }
 
     /// Returns true if there is a service thread, and not only work for one.
@@ -547,16 +542,22 @@ fn join_gone(threads: &mut Vec<thread::Handle>) {
         .collect();
 }
 
-/// A domain that is gone: only its place counts.
+/// A domain that is gone.
 #[cfg(test)]
-pub(in crate::gp) struct Gone(refused::Place);
+pub(in crate::gp) struct Gone;
+
+#[cfg(test)]
+impl Gone {
+    pub(in crate::gp) fn place() -> refused::Place {
+        refused::Place::new(
+            &crate::platform::fork::AtForkHandle::reserve(),
+            std::sync::Weak::<Self>::new(),
+        )
+    }
+}
 
 #[cfg(test)]
 impl refused::Refused for Gone {
-    fn place(&self) -> &refused::Place {
-        &self.0
-    }
-
     fn start_again(&self) -> bool {
         true
     }
@@ -572,7 +573,7 @@ mod tests {
         seq::Sequence,
     };
     use std::{
-        sync::{Arc, Weak, atomic::AtomicUsize},
+        sync::{Arc, atomic::AtomicUsize},
         time::Duration,
     };
 
@@ -587,7 +588,7 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
             Err(io::Error::from_raw_os_error(libc::EAGAIN))
         });
-        engine.set_refused(refused::Place::new(Weak::<Gone>::new()));
+        engine.set_refused(Gone::place());
         for _ in 0..1000 {
             engine.kick();
             engine.ensure_service();
@@ -647,7 +648,7 @@ mod tests {
             Sequence::new(Cookie::from_raw(0).seq()),
         );
         engine.set_service(|_| Err(io::Error::from_raw_os_error(libc::EAGAIN)));
-        engine.set_refused(refused::Place::new(Weak::<Gone>::new()));
+        engine.set_refused(Gone::place());
         engine.set_stall_handler(Some(Arc::new(|_| ())));
         Arc::new(engine)
     }

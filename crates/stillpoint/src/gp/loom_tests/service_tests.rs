@@ -154,7 +154,7 @@ fn loom_refused_work_stays_listed() {
             Sequence::new(FIRST),
         ));
         engine.set_service(|_| Err(io::ErrorKind::WouldBlock.into()));
-        engine.set_refused(refused::Place::new(Weak::<Gone>::new()));
+        engine.set_refused(Gone::place());
         engine.service.refusal.store(1, Ordering::Relaxed);
         let theirs = Arc::clone(&engine);
         let retries = loom::thread::spawn(move || theirs.start_service_again());
