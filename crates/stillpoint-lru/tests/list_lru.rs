@@ -201,65 +201,6 @@ fn items_whose_drop_panics_or_adds() {
     assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(lru))).is_err());
 }
 
-#[test]
-fn concurrent_add_and_del_of_one_item() {
-    let rounds = if cfg!(miri) { 5 } else { 2000 };
-    let (tally, hierarchy) = (Tally::new(), Hierarchy::new());
-    let (one, other) = (ListLru::for_tenants(&hierarchy), ListLru::new());
-    let tenants = children::<2>(hierarchy.root());
-    let item = Arc::new(Entry::new(tally.value(1)));
-    let (added, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for tenant in &tenants {
-            let (one, other, item, added, taken) = (&one, &other, &item, &added, &taken);
-            scope.spawn(move || {
-                for _ in 0..rounds {
-                    added.fetch_add(
-                        usize::from(one.add(tenant, Arc::clone(item))),
-                        Ordering::Relaxed,
-                    );
-                    added.fetch_add(
-                        usize::from(other.add(None, Arc::clone(item))),
-                        Ordering::Relaxed,
-                    );
-                    taken.fetch_add(usize::from(one.del(item).is_some()), Ordering::Relaxed);
-                    taken.fetch_add(usize::from(other.del(item).is_some()), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    let linked = usize::from(item.is_linked());
-    assert_eq!(added.into_inner(), taken.into_inner() + linked);
-    assert_eq!(
-        (one.count() + other.count(), Arc::strong_count(&item)),
-        (linked, 1 + linked)
-    );
-}
-
-/// A removal finds its item wherever a walk has moved it.
-#[test]
-fn del_while_rotating() {
-    let lru = ListLru::<u64>::new();
-    let over = AtomicBool::new(false);
-    let items: Vec<_> = (0..50).map(|number| Arc::new(Entry::new(number))).collect();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                lru.walk(usize::MAX, |_| Isolate::Rotate);
-            }
-        });
-        let _over = Over(&over);
-        for _ in 0..if cfg!(miri) { 2 } else { 2_000 } {
-            for item in &items {
-                assert!(lru.add(None, Arc::clone(item)));
-            }
-            for item in &items {
-                assert!(lru.del(item).is_some(), "item {} was on a list", ***item);
-            }
-        }
-    });
-}
-
 /// Tenants come and go while items are added, deleted and walked: no item is lost, counted twice, or
 /// dropped too early.
 #[test]
