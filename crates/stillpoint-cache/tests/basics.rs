@@ -1,5 +1,11 @@
 //! What a user sees of a cache: entries, limits, listeners, expiry.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use common::Tally;
+use helpers::weighed;
 use std::{
     cell::Cell,
     sync::{
@@ -98,9 +104,7 @@ fn a_limit_of_entries_is_one() {
 fn an_entry_that_is_replaced_keeps_its_standing() {
     let weights: [fn(u64) -> u64; 3] = [|_| 1, |round| 1 + round, |round| 30 - round];
     for weight in weights {
-        let cache: Cache<u64, u64> = Cache::builder()
-            .max_weight(200, |_, &weight| weight)
-            .build();
+        let cache = weighed(200);
         // All that is used is in the main queue after that.
         for key in (0..1).chain(10_000..10_050) {
             cache.insert(key, if key == 0 { weight(0) } else { 1 });
@@ -125,9 +129,7 @@ fn an_entry_that_is_replaced_keeps_its_standing() {
 
 #[test]
 fn an_entry_as_large_as_the_cache_is_let_in() {
-    let cache: Cache<u64, u64> = Cache::builder()
-        .max_weight(1000, |_, &weight| weight)
-        .build();
+    let cache = weighed(1000);
     for key in 0..1000 {
         cache.insert(key, 1);
     }
@@ -370,21 +372,13 @@ fn a_use_lets_an_entry_last_longer_but_not_for_ever() {
 
 #[test]
 fn each_value_is_dropped_once() {
-    struct Counted(Arc<AtomicUsize>);
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    let drops = Arc::new(AtomicUsize::new(0));
+    let tally = Tally::new();
     let cache = Cache::builder().max_entries(50).build();
-    for key in 0..1000_u64 {
-        cache.insert(key % 300, Counted(Arc::clone(&drops)));
-    }
+    (0..1000).for_each(|key| cache.insert(key % 300, tally.value(key)));
     drop(cache);
     stillpoint::barrier();
     stillpoint::global().kvfree_barrier();
-    assert_eq!(drops.load(Ordering::Relaxed), 1000);
+    assert_eq!(tally.dropped(), 1000);
 }
 
 /// Whatever the queues note of its uses: where it is passed over, moves to the main queue, or has

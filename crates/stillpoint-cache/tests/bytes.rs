@@ -2,11 +2,14 @@
 //!
 //! Detects no compaction at all, and old places freed at once.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::{Over, eventually};
 use std::{
     cell::RefCell,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant},
 };
 use stillpoint_cache::{Arena, Bytes, Cache};
 
@@ -21,18 +24,6 @@ fn content(key: u64, len: usize) -> Vec<u8> {
 
 fn len_of(key: u64) -> usize {
     64 + (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % 1937
-}
-
-/// Waits for what other threads do, and panics if it does not come.
-fn wait_until(what: &str, mut is_there: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_there() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{what} has not come"
-        );
-        thread::yield_now();
-    }
 }
 
 fn fill(pages: &Pages, keys: std::ops::Range<u64>) {
@@ -61,7 +52,7 @@ fn scattered_values_are_moved_and_memory_goes_back() {
     // One is held by a clone, and one by a reference for some time.
     let clone = pages.get(&1).expect("an entry");
     pages.invalidate_entries_if(|key, _| key % 4 > 0 && *key != 1);
-    wait_until("a small arena", || {
+    eventually(|| {
         let now = pages.arena().statistics();
         now.held_bytes < now.bytes + now.bytes / 4
     });
@@ -70,7 +61,7 @@ fn scattered_values_are_moved_and_memory_goes_back() {
     assert!(*clone == content(1, len_of(1)));
     pages.invalidate_all();
     drop(clone);
-    wait_until("an empty arena", || {
+    eventually(|| {
         let now = pages.arena().statistics();
         now.values == 0 && now.bytes == 0 && now.held_bytes == 0
     });
@@ -82,6 +73,7 @@ fn readers_find_whole_values_while_these_are_moved() {
     let pages = Pages::with_bytes(16 << 20);
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&ends);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
@@ -100,13 +92,7 @@ fn readers_find_whole_values_while_these_are_moved() {
                 pages.set_max_bytes(16 << 20);
             }
         }
-        let begun = Instant::now();
-        while pages.arena().statistics().moved == 0 && begun.elapsed() < Duration::from_secs(60) {
-            thread::yield_now();
-        }
-        // Also where none has come: or the readers would never end.
-        ends.store(true, Ordering::Relaxed);
-        assert!(pages.arena().statistics().moved > 0, "nothing was moved");
+        eventually(|| pages.arena().statistics().moved > 0);
     });
 }
 

@@ -1,53 +1,43 @@
 //! Caches that no thread uses: what is due happens all the same, on a service thread.
-#![cfg(not(miri))]
+#![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
 
-use common::eventually;
+use common::{
+    Tally, Tracked, eventually,
+    forking::{Forked, end, fork, fork_here},
+};
 use std::{
     fs,
     path::PathBuf,
     sync::{
-        Arc,
-        atomic::{AtomicI32, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 use stillpoint_cache::{Cache, Cause};
 
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Clone for Counted {
-    fn clone(&self) -> Self {
-        Self(Arc::default())
-    }
-}
-
 #[test]
 fn what_expires_is_dropped_though_no_thread_uses_the_cache() {
-    let (drops, heard) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (tally, heard) = (Tally::new(), Arc::<AtomicUsize>::default());
     let hear = Arc::clone(&heard);
     let cache = Cache::builder()
         .max_entries(1 << 20)
-        .eviction_listener(move |_: &u64, _: &Counted, cause| {
+        .eviction_listener(move |_: &u64, _: &Arc<Tracked>, cause| {
             assert_eq!(cause, Cause::Expired);
             hear.fetch_add(1, Ordering::Relaxed);
         })
         .build();
     // The last one first: the thread is to come earlier than it was told.
-    cache.insert_with_ttl(5000, Counted(Arc::clone(&drops)), Duration::from_secs(3600));
+    let value = |key| Arc::new(tally.value(key));
+    cache.insert_with_ttl(5000, value(5000), Duration::from_secs(3600));
     for key in 0..1000 {
         let ttl = Duration::from_millis(20 + key % 50);
-        cache.insert_with_ttl(key, Counted(Arc::clone(&drops)), ttl);
+        cache.insert_with_ttl(key, value(key), ttl);
     }
-    eventually(|| drops.load(Ordering::Relaxed) == 1000);
+    eventually(|| tally.dropped() == 1000);
     assert_eq!(
         (cache.entry_count(), heard.load(Ordering::Relaxed)),
         (1, 1000)
@@ -56,10 +46,10 @@ fn what_expires_is_dropped_though_no_thread_uses_the_cache() {
 
 #[test]
 fn what_is_evicted_last_is_dropped_though_no_thread_uses_the_cache() {
-    let drops = Arc::<AtomicUsize>::default();
+    let tally = Tally::new();
     let cache = Cache::builder().max_entries(10).build();
-    (0..1000_u64).for_each(|key| cache.insert(key, Counted(Arc::clone(&drops))));
-    eventually(|| drops.load(Ordering::Relaxed) == 990);
+    (0..1000).for_each(|key| cache.insert(key, tally.value(key)));
+    eventually(|| tally.dropped() == 990);
     assert_eq!(cache.entry_count(), 10);
 }
 
@@ -99,11 +89,12 @@ fn tenants_come_back_below_high_in_the_background_and_below_max_at_once() {
 fn the_child_of_a_fork_has_a_service_thread_of_its_own() {
     let cache: Cache<u64, u64> = Cache::with_bytes(1 << 20);
     cache.insert_with_ttl(0, 0, Duration::from_secs(3600));
-    in_child(|| {
+    let child = fork(|| {
         cache.insert_with_ttl(1, 1, Duration::from_millis(30));
-        until(|| cache.statistics().expired == 1);
-        cache.entry_count() == 1
+        eventually(|| cache.statistics().expired == 1);
+        assert_eq!(cache.entry_count(), 1);
     });
+    child.well();
 }
 
 #[test]
@@ -112,75 +103,46 @@ fn what_was_due_before_a_fork_is_due_in_the_child() {
     let group = Group::new("fork");
     let follower = group.cache();
     cache.insert_with_ttl(0, 0, Duration::from_secs(1));
-    in_child(|| {
+    let child = fork(|| {
         cache.insert(1, 1);
-        until(|| cache.statistics().expired == 1);
+        eventually(|| cache.statistics().expired == 1);
         follower.insert(1, 1);
         group.write("above/memory.max", "6000000\n");
-        until(|| follower.max_bytes() == 3_000_000);
-        cache.entry_count() == 1
+        eventually(|| follower.max_bytes() == 3_000_000);
+        assert_eq!(cache.entry_count(), 1);
     });
+    child.well();
 }
 
 /// The listener forks on the service thread, and has the child start another one before it returns.
 #[test]
 fn a_visit_in_which_user_code_forks_is_followed_by_the_next_in_the_child() {
-    let child = Arc::new(AtomicI32::new(0));
-    let forked = Arc::clone(&child);
+    let child = Arc::<Mutex<Option<Forked>>>::default();
+    let (forked, is_child) = (Arc::clone(&child), AtomicBool::new(false));
     let other: Cache<u64, u64> = Cache::with_bytes(1 << 20);
     let cache = Cache::builder()
         .max_bytes(1 << 20)
         .eviction_listener(move |&key: &u64, _: &u64, _| match key {
-            // SAFETY: the child uses caches and ends.
-            0 => match unsafe { libc::fork() } {
-                0 => {
-                    // SAFETY: none is needed; it ends a child that hangs.
-                    unsafe { libc::alarm(60) };
-                    forked.store(-1, Ordering::Relaxed);
+            0 => match fork_here() {
+                Some(child) => *forked.lock().unwrap() = Some(child),
+                None => {
+                    is_child.store(true, Ordering::Relaxed);
                     other.insert_with_ttl(0, 0, Duration::from_secs(3600));
                 }
-                child => forked.store(child, Ordering::Relaxed),
             },
-            // SAFETY: it ends the child without destructors.
-            _ if forked.load(Ordering::Relaxed) == -1 => unsafe { libc::_exit(0) },
+            _ if is_child.load(Ordering::Relaxed) => end(false),
             _ => {}
         })
         .build();
     cache.insert_with_ttl(0, 0, Duration::from_millis(20));
     cache.insert_with_ttl(1, 1, Duration::from_secs(1));
-    eventually(|| child.load(Ordering::Relaxed) != 0);
-    ended_well(child.load(Ordering::Relaxed));
-}
-
-fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        // SAFETY: no memory is concerned.
-        unsafe { libc::usleep(1000) };
-    }
-}
-
-/// Does `work` in the child of a fork, where it has to end, and return true.
-fn in_child(work: impl FnOnce() -> bool) {
-    // SAFETY: the child uses caches and ends.
-    match unsafe { libc::fork() } {
-        -1 => panic!("no fork"),
-        0 => {
-            // SAFETY: none is needed; it ends a child that hangs.
-            unsafe { libc::alarm(60) };
-            let done = work();
-            // SAFETY: it ends the child without destructors.
-            unsafe { libc::_exit(i32::from(!done)) };
-        }
-        child => ended_well(child),
-    }
-}
-
-/// Waits for a child, which has to end without an error.
-fn ended_well(child: i32) {
-    let mut status = 0;
-    // SAFETY: a child of ours, and a place for its status.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0, "the child failed or hung");
+    let forked = || child.lock().unwrap().take();
+    let mut child = None;
+    eventually(|| {
+        child = forked();
+        child.is_some()
+    });
+    child.unwrap().well();
 }
 
 /// A control group as the kernel shows it, and one above it.
@@ -250,7 +212,6 @@ fn a_cache_without_a_limit_follows_its_container() {
 }
 
 /// Whether the process watches the file, as the kernel says.
-#[cfg(target_os = "linux")]
 fn is_watched(file: &std::path::Path) -> bool {
     let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(file).unwrap());
     let inode = format!(" ino:{inode:x} ");
@@ -262,7 +223,6 @@ fn is_watched(file: &std::path::Path) -> bool {
     })
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_file_is_watched_while_a_cache_follows_it() {
     let group = Group::new("watched");

@@ -1,11 +1,13 @@
 //! Pinned entries: nothing evicts them, and they count.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use common::eventually;
+use helpers::{press, weighed};
+use std::time::Duration;
 use stillpoint_cache::{Cache, InsertError, ManualClock};
-use stillpoint_lru::Hierarchy;
 
 fn counted(max: u64) -> Cache<u64, u64> {
     Cache::builder().max_entries(max).build()
@@ -24,10 +26,7 @@ fn nothing_evicts_what_is_pinned() {
         (100, 50)
     );
     // Under pressure, too.
-    let hierarchy = Hierarchy::new();
-    let _registered = hierarchy.register(Arc::new(cache.shrinker())).unwrap();
-    let _charge = hierarchy.root().charge(1000).unwrap();
-    hierarchy.root().reclaim(1000);
+    press(&cache);
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (50, 50));
     // A limit below it is kept once it can be.
     cache.set_max_bytes(20);
@@ -81,9 +80,7 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
 
 #[test]
 fn what_is_refused_for_pinned_entries_evicts_nothing() {
-    let cache = Cache::builder()
-        .max_weight(1000, |_: &u64, &weight: &u64| weight)
-        .build();
+    let cache = weighed(1000);
     cache.insert(0, 600);
     assert!(cache.pin(&0));
     (1..401).for_each(|key| cache.insert(key, 1));
@@ -123,15 +120,6 @@ fn the_builder_says_what_is_pinned_from_the_beginning_and_it_expires() {
     );
 }
 
-/// Waits for what the service thread does, a minute at most.
-fn until(what: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !what() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "not done");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn limits_are_kept_once_nothing_is_pinned() {
     let cache = counted(1000);
@@ -143,10 +131,10 @@ fn limits_are_kept_once_nothing_is_pinned() {
     beside.set_high(10);
     // The service thread comes to both under one hold of the lock, or has been to the first before:
     // so it has found nothing there, and does not try again.
-    until(|| beside.weighted_bytes() <= 10);
+    eventually(|| beside.weighted_bytes() <= 10);
     assert_eq!(tenant.weighted_bytes(), 100);
     assert!((0..100).all(|key| tenant.unpin(&key)));
-    until(|| tenant.weighted_bytes() <= 50);
+    eventually(|| tenant.weighted_bytes() <= 50);
 
     // Also where it is another tenant's limit, and at once for a max.
     let below = tenant.tenant("below");
@@ -162,9 +150,7 @@ fn limits_are_kept_once_nothing_is_pinned() {
 
 #[test]
 fn insert_that_is_refused_evicts_nothing() {
-    let cache: Cache<u64, u64> = Cache::builder()
-        .max_weight(100, |_, weight| *weight)
-        .build();
+    let cache = weighed(100);
     let (own, other) = (cache.tenant("own"), cache.tenant("other"));
     other.set_min(40);
     other.insert(0, 40);

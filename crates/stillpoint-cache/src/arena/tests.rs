@@ -53,6 +53,24 @@ fn move_all<'a>(arena: &Arena, values: impl Iterator<Item = &'a Bytes>) -> usize
     old.len()
 }
 
+/// Fills an arena with values of a size that fits into a slot, also in Miri's small regions.
+fn filled(arena: &Arena, many: u64) -> Vec<Bytes> {
+    let value = |key| arena.bytes(&content(key, LEN)).expect("memory");
+    (0..many).map(value).collect()
+}
+
+const LEN: usize = if cfg!(miri) { 40 } else { 1000 };
+const MANY: u64 = if cfg!(miri) { 400 } else { 40_000 };
+
+/// Leaves one of `each` values.
+fn thin_out(values: &mut Vec<Bytes>, each: usize) {
+    let mut number = 0;
+    values.retain(|_| {
+        number += 1;
+        number % each == 0
+    });
+}
+
 #[test]
 fn values_keep_their_bytes_and_all_memory_goes_back() {
     let (arena, mut random, sizes) = (Arena::new(), Random(7), sizes());
@@ -99,14 +117,7 @@ fn values_keep_their_bytes_and_all_memory_goes_back() {
 #[test]
 fn what_is_scattered_is_moved_together() {
     let arena = Arena::new();
-    let (many, len) = if cfg!(miri) {
-        (400, 40)
-    } else {
-        (40_000, 1000)
-    };
-    let mut values: Vec<_> = (0..many)
-        .map(|key| arena.bytes(&content(key, len)).expect("memory"))
-        .collect();
+    let mut values = filled(&arena, MANY);
     let full = arena.statistics();
     assert!(full.held_bytes < full.bytes + full.bytes / 8, "{full:?}");
     let mut random = Random(3);
@@ -130,7 +141,7 @@ fn what_is_scattered_is_moved_together() {
     );
     assert!(!arena.is_scattered());
     for (key, value) in keys.into_iter().zip(&values) {
-        assert!(**value == content(key, len));
+        assert!(**value == content(key, LEN));
     }
 }
 
@@ -139,14 +150,11 @@ fn what_is_scattered_is_moved_together() {
 #[cfg_attr(miri, ignore = "many values, and no other unsafe code")]
 fn memory_that_is_wanted_is_scattered_sooner() {
     let arena = Arena::new();
-    let (many, len, part) = (100_000, 1000, 25);
-    let mut values: Vec<_> = (0..many)
-        .map(|key| arena.bytes(&content(key, len)).expect("memory"))
-        .collect();
+    let mut values = filled(&arena, 100_000);
     let mut number = 0;
     values.retain(|_| {
         number += 1;
-        number % part > 0
+        number % 25 > 0
     });
     assert!(!arena.is_scattered());
     arena.want_back(true);
@@ -183,19 +191,8 @@ fn no_empty_run_is_kept_while_memory_is_wanted() {
 #[test]
 fn clones_keep_the_old_place() {
     let arena = Arena::new();
-    let (many, len) = if cfg!(miri) {
-        (400, 40)
-    } else {
-        (40_000, 1000)
-    };
-    let mut values: Vec<_> = (0..many)
-        .map(|key| arena.bytes(&content(key, len)).expect("memory"))
-        .collect();
-    let mut number = 0;
-    values.retain(|_| {
-        number += 1;
-        number % 10 == 0
-    });
+    let mut values = filled(&arena, MANY);
+    thin_out(&mut values, 10);
     let clones = values.clone();
     let before = arena.statistics();
     assert!(move_all(&arena, values.iter()) > 0);
@@ -208,7 +205,7 @@ fn clones_keep_the_old_place() {
     assert!(after.held_bytes < before.held_bytes / 2, "{after:?}");
     drop(arena);
     // The arena stays for its values.
-    assert!(values.iter().all(|value| value.len() == len));
+    assert!(values.iter().all(|value| value.len() == LEN));
     drop(values.pop().expect("one").clone());
 }
 
@@ -216,15 +213,8 @@ fn clones_keep_the_old_place() {
 #[test]
 fn values_of_another_arena_are_not_moved() {
     let (one, other) = (Arena::new(), Arena::new());
-    let many = if cfg!(miri) { 400 } else { 40_000 };
-    let mut values: Vec<_> = (0..many)
-        .map(|_| one.bytes(&[1; 40]).expect("memory"))
-        .collect();
-    let mut number = 0;
-    values.retain(|_| {
-        number += 1;
-        number % 4 == 0
-    });
+    let mut values = filled(&one, MANY);
+    thin_out(&mut values, 4);
     one.begin_moving();
     // SAFETY: no other thread reads the values.
     let old = values.iter().map(|value| unsafe { value.leave(&other) });
@@ -285,16 +275,8 @@ fn it_asks_for_values_to_be_moved() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let arena = Arena::new();
     arena.on_scattered(|| ASKED.fetch_add(1, Relaxed) > 0);
-    let many = if cfg!(miri) { 400 } else { 4000 };
-    let len = if cfg!(miri) { 40 } else { 1000 };
-    let mut values: Vec<_> = (0..many)
-        .map(|key| arena.bytes(&content(key, len)).expect("memory"))
-        .collect();
-    let mut number = 0;
-    values.retain(|_| {
-        number += 1;
-        number % 8 == 0
-    });
+    let mut values = filled(&arena, MANY);
+    thin_out(&mut values, 8);
     // Refused at first.
     assert_eq!(ASKED.load(Relaxed), 2);
     assert!(arena.is_scattered() && move_all(&arena, values.iter()) > 0);

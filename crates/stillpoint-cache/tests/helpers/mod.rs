@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    hash::{BuildHasher, Hash},
     pin::Pin,
     sync::{
         Arc, OnceLock,
@@ -11,6 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 use stillpoint_cache::{Cache, Cause};
+use stillpoint_lru::Hierarchy;
 
 /// A cache whose values are weights.
 pub type Weighed = Cache<u64, u64>;
@@ -36,6 +38,20 @@ pub fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) 
         .build();
     assert!(slot.set(cache.clone()).is_ok());
     cache
+}
+
+/// Evicts all that memory pressure takes from a view.
+pub fn press<K, V, S>(view: &Cache<K, V, S>)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(view.shrinker())).unwrap();
+    // Nothing is charged: the pass asks for all that there is.
+    let _charge = hierarchy.root().charge(1000).unwrap();
+    hierarchy.root().reclaim(1000);
 }
 
 /// Polls a future with a waker that does nothing.
