@@ -1,13 +1,12 @@
 //! [`Builder`]: how a cache is set up.
 
 use crate::{
-    cache::{Cache, Inner},
+    cache::{Cache, Expiry, Inner, Settings},
     clock::{Clock, ManualClock},
     container::{Container, max_for},
     listener::Listener,
     memory::Memory,
     removal::Cause,
-    settings::{Expiry, Settings},
     weigh::{Scale, Unit},
 };
 use std::{
@@ -312,9 +311,8 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     /// rest: so a listener that inserts again whatever is evicted does not keep a caller busy for ever, and
     /// no queue grows.
     ///
-    /// The service thread of all caches calls it, too: do not block in it. If it runs on a coroutine's stack,
-    /// that must not move to another thread before it has returned.
-    /// It is not called for an entry whose clone panics.
+    /// The service thread of all caches calls it, too: do not block in it. It is not called for an entry whose
+    /// clone panics.
     pub fn eviction_listener(
         mut self,
         listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static,

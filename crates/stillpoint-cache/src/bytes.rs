@@ -8,7 +8,7 @@
 
 use crate::{
     arena::{Arena, Bytes, NoMemory},
-    cache::{Cache, Section},
+    cache::Cache,
     memory::NONE,
     removal::InsertError,
     statistics::Event,
@@ -36,7 +36,7 @@ where
     /// Returns the arena of the cache, which all of its views share.
     #[must_use]
     pub fn arena(&self) -> &Arena {
-        let arena = self.inner().memory.arena.as_ref();
+        let arena = self.inner.memory.arena.as_ref();
         arena.expect("a cache of bytes has one")
     }
 
@@ -80,7 +80,7 @@ where
         match self.bytes(bytes) {
             Ok(value) => self.try_insert(key, value),
             Err(NoMemory { bytes, .. }) => {
-                self.handle().counters.add(Event::Refused, 1);
+                self.handle.counters.add(Event::Refused, 1);
                 let weight = bytes as u64;
                 Err(InsertError::NoMemory { weight })
             }
@@ -96,7 +96,7 @@ where
 {
     /// Moves some values, if that is worth it. Returns when to go on.
     pub(crate) fn compact(&self) -> Option<Nanos> {
-        let memory = &self.inner().memory;
+        let memory = &self.inner.memory;
         let arena = memory.arena.as_ref().filter(|arena| !arena.is_lost())?;
         let compaction = &memory.compaction;
         let mut position = match compaction.position.load(Ordering::Relaxed) {
@@ -130,8 +130,8 @@ where
     /// on; `None` at the end.
     fn move_some(&self, position: u64, arena: &Arena, see: impl Fn(&[Bytes])) -> Option<u64> {
         let (mut next, mut batch, mut weight) = (Some(position), Vec::new(), 0);
-        let section = Section::begin();
-        let store = section.entries(self.inner());
+        let section = self.inner.section();
+        let store = &*section;
         let mut entries = store.iter_from(next);
         'homes: for _ in 0..crate::iter::HOMES {
             for found in entries.next_home() {
@@ -239,7 +239,7 @@ mod tests {
             assert!(begun && pages.compact().is_some());
             // Some batches, so that pages of what is retired are full.
             while pages
-                .inner()
+                .inner
                 .memory
                 .compaction
                 .position

@@ -4,17 +4,18 @@
 
 use crate::{
     clock::Clock,
-    flight::Flights,
-    listener::Notes,
+    container::Container,
+    flight::{Flights, Shown},
+    listener::{Listener, Notes},
     memory::Memory,
     node::{HIDDEN, Id, Locked, Meta, NEVER, Node},
     removal::Cause,
-    settings::Settings,
     shared::Shared,
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
     watcher::Visited,
+    weigh::Scale,
 };
 use std::{
     fmt,
@@ -29,7 +30,10 @@ use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
     internal::{Entry, Found, PinnedStore, Sound, Store, mix, spread},
 };
-use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
+use stillpoint_platform::{
+    fork::{AtForkHandle, ForkReset},
+    sync::MutexGuard,
+};
 
 /// An in-process cache, which many threads use at a time, or the view of it that a tenant has.
 ///
@@ -88,7 +92,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | [`insert`](Self::insert) | one allocation, a bucket's lock, and the cache's one lock of the queues, once (twice if entries have expired); evicts entries one by one until there is room. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
-/// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor, up to 4 KiB, once several threads look up through its views. They count against no limit, and are freed once it is deleted and its last view is gone |
+/// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor, up to 4 KiB, once several threads look up through its views. They count against no limit, and are freed soon after it is deleted and its last view is gone |
 /// | an empty cache | some 2 KiB, and 256 bytes for each processor, up to 4 KiB, once several threads look up |
 ///
 /// One lock guards the queues. Most holds are short. These look at each tenant below the one concerned:
@@ -153,8 +157,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// lock of a thread that is gone ends the process with a message. Entries that were being inserted or
 /// removed at that instant may stay in the child as entries that nothing evicts.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
-    inner: Arc<Inner<K, V, S>>,
-    handle: Arc<Handle>,
+    pub(crate) inner: Arc<Inner<K, V, S>>,
+    pub(crate) handle: Arc<Handle>,
 }
 
 /// The cache that all views share.
@@ -171,27 +175,54 @@ pub struct Inner<K, V, S> {
     pub memory: Memory,
 }
 
+/// All settings but the hasher, which a [`Builder`](crate::Builder) collects.
+pub struct Settings<K, V> {
+    /// The limit, in its unit.
+    pub max: Option<u64>,
+    pub name: String,
+    pub scale: Scale<K, V>,
+    pub is_pinned: Option<Box<IsPinned<K, V>>>,
+    pub expiry: Expiry<K, V>,
+    pub listener: Option<Listener<K, V>>,
+    pub clock: Clock,
+    /// The container whose limit it follows.
+    pub container: Option<Container>,
+}
+
+type IsPinned<K, V> = dyn Fn(&K, &V) -> bool + Send + Sync;
+type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
+
+/// Lifetimes of entries, in nanoseconds.
+pub struct Expiry<K, V> {
+    pub live: Option<u64>,
+    pub idle: Option<u64>,
+    pub after: Option<Box<ExpireAfter<K, V>>>,
+}
+
 /// The entries of a cache, in a section.
 pub type Pinned<K, V> = PinnedStore<K, Node<V>, Sound>;
 
-/// A section of the calling thread in the domain that all caches are in, the global one.
-pub struct Section {
-    _guard: Guard<'static>,
+/// The entries of a cache in a section of the calling thread in the domain that all caches are in, the global one.
+pub struct Section<'c, K, V, S> {
+    inner: &'c Inner<K, V, S>,
+    guard: Guard<'static>,
 }
 
-impl Section {
-    #[inline(always)]
-    pub fn begin() -> Self {
-        let _guard = stillpoint::read_lock();
-        Self { _guard }
+impl<K, V, S> Section<'_, K, V, S> {
+    /// Returns the loads and computes of the cache.
+    pub fn flights(&self) -> &PinnedStore<K, Shown<V>, Sound> {
+        // SAFETY: as in `deref`.
+        unsafe { self.inner.flights.pinned_unchecked() }
     }
+}
 
-    /// Returns the entries of a cache in this section.
+impl<K, V, S> Deref for Section<'_, K, V, S> {
+    type Target = Pinned<K, V>;
+
     #[inline(always)]
-    pub fn entries<'g, K, V, S>(&'g self, cache: &'g Inner<K, V, S>) -> &'g Pinned<K, V> {
-        // SAFETY: `Inner::new` makes each store in the global domain, which this is a section of, and it
-        // lasts for `'g`.
-        unsafe { cache.store.pinned_unchecked() }
+    fn deref(&self) -> &Pinned<K, V> {
+        // SAFETY: `Inner::new` makes each store in the global domain, which `guard` is a section of.
+        unsafe { self.inner.store.pinned_unchecked() }
     }
 }
 
@@ -223,10 +254,17 @@ impl<K, V, S> Inner<K, V, S> {
             shared: Shared::new(max),
             settings,
             hasher,
-            flights: Flights::new(),
+            flights: Flights::new(None),
             visited: OnceLock::new(),
             memory,
         }
+    }
+
+    /// Begins a section.
+    #[inline(always)]
+    pub fn section(&self) -> Section<'_, K, V, S> {
+        let guard = stillpoint::read_lock();
+        Section { inner: self, guard }
     }
 
     /// Locks the queues. The caller is in a section since before, and stays in it for as long as it uses
@@ -273,12 +311,23 @@ impl<K, V, S> Inner<K, V, S> {
     }
 }
 
-impl<K, V, S> Cache<K, V, S> {
+impl<K: Send + Sync, V: Send + Sync, S: Sync> ForkReset for Inner<K, V, S> {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.reset_in_child() };
+        if let Some(listener) = &self.settings.listener {
+            // SAFETY: as above.
+            unsafe { listener.reset_in_child() };
+        }
+    }
+}
+
+impl<K: Send + Sync, V: Send + Sync, S: Sync> Cache<K, V, S> {
     pub(crate) fn of(inner: Inner<K, V, S>) -> Self {
         let inner = Arc::new(inner);
         // SAFETY: once; complete, and it stays where it is: in the `Arc`, whose last owner drops the
         // place first.
-        unsafe { inner.place.occupy(&inner.shared) };
+        unsafe { inner.place.occupy(&*inner) };
         let handle = Arc::clone(&inner.shared.root);
         Self { inner, handle }
     }
@@ -288,23 +337,9 @@ impl<K, V, S> Cache<K, V, S> {
     pub(crate) fn unvisited(settings: Settings<K, V>, hasher: S, memory: Memory) -> Self {
         Self::of(Inner::new(settings, hasher, u64::MAX, memory))
     }
+}
 
-    pub(crate) fn of_parts(inner: Arc<Inner<K, V, S>>, handle: Arc<Handle>) -> Self {
-        Self { inner, handle }
-    }
-
-    pub(crate) fn arc(&self) -> &Arc<Inner<K, V, S>> {
-        &self.inner
-    }
-
-    pub(crate) fn inner(&self) -> &Inner<K, V, S> {
-        &self.inner
-    }
-
-    pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.handle
-    }
-
+impl<K, V, S> Cache<K, V, S> {
     pub(crate) fn view(&self, handle: Arc<Handle>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -351,28 +386,22 @@ where
     }
 
     #[inline(always)]
-    pub(crate) fn find<'g, Q>(
+    pub(crate) fn find<'g, Q: Hash + Equivalent<K> + ?Sized>(
         &self,
         key: &Q,
         store: &'g Pinned<K, V>,
-    ) -> Option<Found<'g, K, Node<V>>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    ) -> Option<Found<'g, K, Node<V>>> {
         let hash = self.hash(key);
         store.find(hash, |other| key.equivalent(other))
     }
 
     /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.
     #[inline(always)]
-    pub(crate) fn look_up<'g, Q>(
+    pub(crate) fn look_up<'g, Q: Hash + Equivalent<K> + ?Sized>(
         &self,
         key: &Q,
         store: &'g Pinned<K, V>,
-    ) -> Option<Found<'g, K, Node<V>>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    ) -> Option<Found<'g, K, Node<V>>> {
         // The entry is only read, so the hash need not be compared as in `find`.
         let hash = mix(self.inner.hasher.hash_one(key));
         if let Some(found) = store.look_up(hash, |other| key.equivalent(other)) {
@@ -403,8 +432,8 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let section = Section::begin();
-        let found = self.look_up(key, section.entries(&self.inner))?;
+        let store = &self.inner.section();
+        let found = self.look_up(key, store)?;
         Some(found.get().value.value.clone())
     }
 
@@ -414,13 +443,10 @@ where
     /// It holds a section open: keep it for a short time, and not across an `.await`. While it is held,
     /// nothing that leaves a cache is freed, and after ten seconds memory grows without a limit.
     #[inline]
-    pub fn get_ref<Q>(&self, key: &Q) -> Option<Ref<'_, K, V>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let section = Section::begin();
-        let id = Id::of(self.look_up(key, section.entries(&self.inner))?);
-        Some(self.reference(id, section))
+    pub fn get_ref<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<Ref<'_, K, V>> {
+        let section = self.inner.section();
+        let id = Id::of(self.look_up(key, &section)?);
+        Some(self.reference(id, section.guard))
     }
 
     /// Returns a reference to the entry of a key, as [`get_ref`](Self::get_ref) does, and is no use of it: the
@@ -436,18 +462,15 @@ where
     /// assert_eq!((*entry, cache.statistics().hits), (2, 0));
     /// assert!(entry.time_left().unwrap() <= Duration::from_secs(60));
     /// ```
-    pub fn peek<Q>(&self, key: &Q) -> Option<Ref<'_, K, V>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let section = Section::begin();
-        let found = self.find(key, section.entries(&self.inner))?;
+    pub fn peek<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<Ref<'_, K, V>> {
+        let section = self.inner.section();
+        let found = self.find(key, &section)?;
         let id = self.inner.is_found(found).then(|| Id::of(found))?;
-        Some(self.reference(id, section))
+        Some(self.reference(id, section.guard))
     }
 
     /// Makes a reference to an entry that was found in the section.
-    fn reference(&self, id: Id, _section: Section) -> Ref<'_, K, V> {
+    fn reference(&self, id: Id, _section: Guard<'static>) -> Ref<'_, K, V> {
         Ref {
             id,
             _section,
@@ -457,12 +480,9 @@ where
     }
 
     /// Returns whether there is an entry. Neither counts as a use.
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let section = Section::begin();
-        let found = self.find(key, section.entries(&self.inner));
+    pub fn contains_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
+        let store = &self.inner.section();
+        let found = self.find(key, store);
         found.is_some_and(|found| self.inner.is_found(found))
     }
 
@@ -482,7 +502,6 @@ where
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.with_present(|state, number| {
-            state.settle(number);
             let mut all = Statistics {
                 bytes: state.tenant(number).usage,
                 pinned_bytes: state.tenant(number).pinned_bytes,
@@ -490,13 +509,12 @@ where
             };
             for number in state.below(number) {
                 let tenant = state.tenant(number);
-                let counted = |event| tenant.handle.counters.get(event);
-                all.hits += counted(Event::Hit);
-                all.misses += counted(Event::Miss);
-                all.loads += counted(Event::Load);
-                all.load_failures += counted(Event::LoadFailure);
-                all.load_nanos += counted(Event::LoadNanos);
-                all.refused += counted(Event::Refused);
+                all.hits += tenant.counted(Event::Hit);
+                all.misses += tenant.counted(Event::Miss);
+                all.loads += tenant.counted(Event::Load);
+                all.load_failures += tenant.counted(Event::LoadFailure);
+                all.load_nanos += tenant.counted(Event::LoadNanos);
+                all.refused += tenant.counted(Event::Refused);
                 all.inserts += tenant.events.inserts;
                 all.evicted += tenant.events.evicted;
                 all.expired += tenant.events.expired;
@@ -514,20 +532,18 @@ where
 }
 
 impl<K, V, S> Drop for Cache<K, V, S> {
-    /// Frees what the tenant above knows of deleted tenants that have no view any more, now and then.
+    /// Frees the handles of deleted tenants that have no view any more, now and then.
     fn drop(&mut self) {
         if !self.handle.deleted.load(Ordering::Relaxed) {
             return;
         }
         let root = Arc::clone(&self.inner.shared.root);
         let handle = std::mem::replace(&mut self.handle, root);
-        let above = handle.parent.clone();
-        drop(handle);
         // In the child of a fork that has lost the lock nothing is freed.
-        if let Some(above) = above
-            && let Some(mut state) = self.inner.shared.lock_unless_lost()
-        {
-            state.forget_view(above.number());
+        if let Some(mut state) = self.inner.shared.lock_unless_lost() {
+            let number = handle.number();
+            drop(handle);
+            state.forget_view(number);
         }
     }
 }
@@ -550,7 +566,7 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
 /// A reference to an entry, and the section that keeps it.
 pub struct Ref<'c, K, V> {
     id: Id,
-    _section: Section,
+    _section: Guard<'static>,
     clock: &'c Clock,
     entry: PhantomData<&'c (K, V)>,
 }

@@ -203,8 +203,9 @@ fn machine_memory() -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
-        Cache,
+        Builder, Cache,
         memory::Memory,
+        shared::eventually,
         watcher::{Visited, Watcher},
         weigh::Unit,
     };
@@ -234,6 +235,16 @@ mod tests {
             let whole = file.with_extension("whole");
             fs::write(&whole, text).unwrap();
             fs::rename(whole, file).unwrap();
+        }
+
+        /// Returns the builder of a cache of entries that follows `above/group`, and looks at it once an hour.
+        fn follower(&self) -> Builder<u64, u64> {
+            let mut container = Container::at(self.0.clone(), "above/group".into());
+            container.every = 3_600_000_000_000;
+            let mut builder = Cache::builder();
+            builder.settings.scale.unit = Unit::Entries;
+            builder.settings.container = Some(container);
+            builder
         }
 
         /// Writes the files of a group that has met its limits `met` times and uses `used` bytes, `unused` of
@@ -277,35 +288,20 @@ mod tests {
         assert_eq!(look(&container), (None, true));
     }
 
-    /// Waits until the cache has no more than `bytes`.
-    fn wait_for(cache: &Cache<u64, u64>, bytes: u64) {
-        let end = clock::now() + 60_000_000_000;
-        while cache.weighted_bytes() > bytes {
-            let now = cache.weighted_bytes();
-            assert!(clock::now() < end, "{now} bytes, and not {bytes}");
-            std::thread::yield_now();
-        }
-    }
-
     #[cfg(target_os = "linux")]
     #[test]
     fn events_are_heard_before_the_next_look() {
         let groups = Groups::new("heard");
         groups.use_memory("above", 7, 8000, 0);
-        let mut container = Container::at(groups.0.clone(), "above/group".into());
-        container.every = 3_600_000_000_000;
-        let mut builder = Cache::builder();
-        builder.settings.scale.unit = Unit::Entries;
-        builder.settings.container = Some(container);
-        let cache = builder.build();
+        let cache = groups.follower().build();
         groups.write("above/memory.max", "4000");
         (0..4000).for_each(|key| cache.insert(key, key));
         groups.write("above/memory.events", "max 8\n");
-        wait_for(&cache, 2000);
+        eventually(|| cache.weighted_bytes() <= 2000);
         // The first look may have been after that; not so from here on.
         groups.write("above/memory.max", "2000");
         groups.use_memory("above", 9, 8000, 0);
-        wait_for(&cache, 1000);
+        eventually(|| cache.weighted_bytes() <= 1000);
     }
 
     /// The service thread waits for files, and for what is asked of it.
@@ -313,19 +309,10 @@ mod tests {
     fn what_is_asked_for_is_done_while_files_are_watched() {
         let groups = Groups::new("asked");
         groups.use_memory("above", 7, 8000, 0);
-        let mut container = Container::at(groups.0.clone(), "above/group".into());
-        container.every = 3_600_000_000_000;
-        let mut builder = Cache::builder();
-        builder.settings.scale.unit = Unit::Entries;
-        builder.settings.container = Some(container);
-        let (follower, other) = (builder.build(), Cache::with_bytes(1 << 20));
+        let (follower, other) = (groups.follower().build(), Cache::with_bytes(1 << 20));
         for number in 1..=2 {
             other.insert_with_ttl(number, 0, std::time::Duration::from_millis(20));
-            let end = clock::now() + 60_000_000_000;
-            while other.statistics().expired < number {
-                assert!(clock::now() < end, "it waits for files alone");
-                std::thread::yield_now();
-            }
+            eventually(|| other.statistics().expired == number);
         }
         drop::<Cache<u64, u64>>(follower);
     }
@@ -336,19 +323,16 @@ mod tests {
         let groups = Groups::new("another");
         groups.use_memory("above", 7, 0, 0);
         groups.use_memory("above/group", 100, 0, 0);
-        let mut container = Container::at(groups.0.clone(), "above/group".into());
-        container.every = 3_600_000_000_000;
-        let mut builder = Cache::<u64, u64>::builder();
-        builder.settings.container = Some(container);
+        let builder = groups.follower();
         let memory = Memory::of::<u64>();
         let cache = Cache::unvisited(builder.settings, builder.hasher, memory);
         let watch = Watch::new();
         // SAFETY: no other thread has it.
         let mut watcher = unsafe { Watcher::new(&watch) };
-        let own: Arc<dyn Visited> = Arc::clone(cache.arc()) as _;
+        let own: Arc<dyn Visited> = Arc::clone(&cache.inner) as _;
         let own = Arc::downgrade(&own);
         let mut next = || {
-            let next = Arc::clone(cache.arc()).visit(&mut watcher);
+            let next = Arc::clone(&cache.inner).visit(&mut watcher);
             watcher.end_visit(&own, next.is_some());
             next.expect("it follows")
         };
@@ -365,7 +349,7 @@ mod tests {
         // The last follower of a file ends the watch: it has a limit of its own.
         cache.set_max_bytes(500);
         assert!(watch.bell().is_some());
-        assert_eq!(Arc::clone(cache.arc()).visit(&mut watcher), None);
+        assert_eq!(Arc::clone(&cache.inner).visit(&mut watcher), None);
         watcher.end_visit(&own, false);
         assert!(watch.bell().is_none());
     }

@@ -9,7 +9,7 @@
 //! entry was evicted, or has expired, or there was none, a new one is put in as a load puts it in.
 
 use crate::{
-    cache::{Cache, Presence, Section},
+    cache::{Cache, Presence},
     flight::Waiter,
     load::{Leader, Role, block_on, sure},
     node::{Id, Node},
@@ -378,16 +378,15 @@ where
     /// Looks the entry up, and returns a clone of its value.
     fn see(&mut self) -> Option<V> {
         let cache = self.cache;
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
+        let store = &cache.inner.section();
         let found = cache.find(self.key, store);
-        let found = found.filter(|&found| cache.inner().is_found(found));
+        let found = found.filter(|&found| cache.inner.is_found(found));
         let watched = found.filter(|&found| {
-            let (mut state, mut locked) = cache.inner().lock(store);
+            let (mut state, mut locked) = cache.inner.lock(store);
             state.watch(&mut locked, Id::of(found), &self.flight.load)
         });
         let Some(found) = watched else {
-            cache.handle().count_miss();
+            cache.handle.count_miss();
             return None;
         };
         self.seen = Some(Id::of(found));
@@ -437,10 +436,9 @@ where
             return false;
         };
         let cache = self.cache;
-        let mut notes = cache.inner().notes();
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
-        let (mut state, mut locked) = cache.inner().lock(store);
+        let mut notes = cache.inner.notes();
+        let store = &cache.inner.section();
+        let (mut state, mut locked) = cache.inner.lock(store);
         if !state.unwatch(&mut locked, id, &self.flight.load) {
             return false;
         }

@@ -15,7 +15,7 @@ use std::{
     },
     task::{Context, Poll, Waker},
 };
-use stillpoint_map::HashMap;
+use stillpoint_map::internal::Store;
 use stillpoint_platform::{
     fork::process,
     sync::{Mutex, lock},
@@ -24,7 +24,7 @@ use stillpoint_platform::{
 };
 
 /// The loads and computes under way, by key.
-pub type Flights<K, V> = HashMap<K, Shown<V>>;
+pub type Flights<K, V> = Store<K, Shown<V>>;
 
 /// A flight, as later callers and invalidations find it.
 pub struct Shown<V> {

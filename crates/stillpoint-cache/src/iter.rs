@@ -2,12 +2,13 @@
 
 use crate::{
     Weigh,
-    cache::{Cache, Pinned, Section},
+    cache::{Cache, Pinned},
     node::Node,
 };
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    iter::{Zip, zip},
     vec,
 };
 use stillpoint_map::internal::Found;
@@ -19,7 +20,7 @@ pub const HOMES: usize = 16;
 pub struct Iter<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,
     position: Option<u64>,
-    found: vec::IntoIter<(K, V)>,
+    found: Zip<vec::IntoIter<K>, vec::IntoIter<V>>,
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -39,7 +40,7 @@ where
         Iter {
             cache: self,
             position: Some(0),
-            found: Vec::new().into_iter(),
+            found: zip(Vec::new(), Vec::new()),
         }
     }
 
@@ -54,8 +55,7 @@ where
 
     fn step(&self, position: &mut Option<u64>, visit: &mut impl FnMut(&K, &V)) {
         self.visit_some(position, |found, store| {
-            if self.inner().is_found(found)
-                && self.has(found, store, |handle| Some(handle.number()))
+            if self.inner.is_found(found) && self.has(found, store, |handle| Some(handle.number()))
             {
                 let entry = found.get();
                 visit(&entry.key, &entry.value.value);
@@ -69,8 +69,7 @@ where
         position: &mut Option<u64>,
         mut visit: impl FnMut(Found<'_, K, Node<V>>, &Pinned<K, V>),
     ) {
-        let section = Section::begin();
-        let store = section.entries(self.inner());
+        let store = &self.inner.section();
         let mut entries = store.iter_from(*position);
         for _ in 0..HOMES {
             entries.next_home().for_each(|found| visit(found, store));
@@ -93,11 +92,13 @@ where
                 return Some(entry);
             }
             self.position?;
-            let mut found = Vec::new();
+            // If the clone of a value panics, that of its key is dropped outside of the section.
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
             self.cache.step(&mut self.position, &mut |key, value| {
-                found.push((key.clone(), value.clone()));
+                keys.push(key.clone());
+                values.push(value.clone());
             });
-            self.found = found.into_iter();
+            self.found = zip(keys, values);
         }
     }
 }

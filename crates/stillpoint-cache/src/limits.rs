@@ -20,20 +20,20 @@ where
     /// (see [Costs](Self#costs)).
     #[must_use]
     pub fn tenant(&self, name: &str) -> Self {
-        let handle = self.with_state(|state| state.child(self.handle(), name));
+        let handle = self.with_state(|state| state.child(&self.handle, name));
         self.view(handle)
     }
 
     /// Returns the view of the tenant above; `None` for the whole cache.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
-        Some(self.view(Arc::clone(self.handle().parent.as_ref()?)))
+        Some(self.view(Arc::clone(self.handle.parent.as_ref()?)))
     }
 
     /// Returns the tenant's name; empty for the whole cache.
     #[must_use]
     pub fn tenant_name(&self) -> Arc<str> {
-        Arc::clone(&self.handle().name)
+        Arc::clone(&self.handle.name)
     }
 
     /// Deletes the tenant and what it has. Returns false, and changes nothing, for the whole cache,
@@ -78,7 +78,7 @@ where
     /// `u64::MAX` by default.
     pub fn set_max(&self, bytes: u64) {
         self.set_limits(|limits| {
-            if self.handle().parent.is_none()
+            if self.handle.parent.is_none()
                 && let Some(follows) = self.follows()
             {
                 follows.store(false, Ordering::Relaxed);
@@ -145,15 +145,15 @@ where
 
     /// Returns the flag that says whether the cache follows the limit of its container.
     fn follows(&self) -> Option<&AtomicBool> {
-        Some(&self.inner().settings.container.as_ref()?.follows)
+        Some(&self.inner.settings.container.as_ref()?.follows)
     }
 
     fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {
         // `None`: it has been deleted, and the limits of the one above are not its own to change.
         let visit = self.with_own(|state, number| {
             state.set_limits(number, change);
-            self.inner().next_visit(state, NEVER)
+            self.inner.next_visit(state, NEVER)
         });
-        self.inner().ask_for_visit(visit.flatten());
+        self.inner.ask_for_visit(visit.flatten());
     }
 }

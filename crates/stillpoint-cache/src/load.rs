@@ -16,9 +16,9 @@
 
 use crate::{
     cache::Cache,
-    flight::{Flight, Outcome, Waiter},
+    flight::{Flight, Outcome, Shown, Waiter},
     node::Id,
-    put::{Origin, unseen},
+    put::{self, Origin, unseen},
     statistics::Event,
 };
 use std::{
@@ -33,7 +33,7 @@ use std::{
     thread::{self, Thread},
     time::Duration,
 };
-use stillpoint_map::Equivalent;
+use stillpoint_map::{Equivalent, internal::Found};
 use stillpoint_platform::{clock, user_code};
 
 impl<K, V, S> Cache<K, V, S>
@@ -42,23 +42,29 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    fn forget_flight<Q>(&self, key: &Q, flight: &Weak<Flight<V>>)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let flights = self.inner().flights.pin();
-        let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
+    /// Takes the flight of a key out of the map if `condition` accepts it.
+    fn take_flight<Q: Hash + Equivalent<K> + ?Sized>(
+        &self,
+        key: &Q,
+        condition: impl FnOnce(&Shown<V>) -> bool,
+    ) {
+        let section = self.inner.section();
+        let flights = section.flights();
+        let there = flights.find(self.hash(key), |other| key.equivalent(other));
+        if let Some(there) = there.filter(|there| condition(&there.get().value)) {
+            flights.remove(there);
+        }
+    }
+
+    fn forget_flight<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, flight: &Weak<Flight<V>>) {
+        self.take_flight(key, |other| other.flight.ptr_eq(flight));
     }
 
     /// Outdates the load or compute of a key that is under way: its value is not kept. A load's flight leaves
     /// the map, so later callers load anew. A compute's stays: callers that wait for it go on waiting.
-    pub(crate) fn outdate_load<Q>(&self, key: &Q)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let flights = self.inner().flights.pin();
+    pub(crate) fn outdate_load<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) {
         // Outdated before it leaves the map: what a later load brings is not replaced by what this one does.
-        let _ = flights.remove_if(key, |_, flight| {
+        self.take_flight(key, |flight| {
             // The lock also orders the caller's look-up after the insert of a flight that has ended.
             self.with_state(|_| flight.load.outdate());
             !flight.is_compute
@@ -68,25 +74,25 @@ where
     /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept, nor those of
     /// computes that have seen an entry there.
     pub(crate) fn outdate_loads(&self) {
-        self.inner().flights.pin().retain(|_, flight| {
-            let load = &flight.load;
+        let section = self.inner.section();
+        let flights = section.flights();
+        for there in flights.iter() {
+            let Shown {
+                load, is_compute, ..
+            } = &there.get().value;
             let outdated = self.with_own(|state, number| {
                 let is_within = load.is_within(state, number);
                 load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
             });
-            outdated != Some(true) || flight.is_compute
-        });
+            if outdated == Some(true) && !is_compute {
+                flights.remove(there);
+            }
+        }
     }
 }
 
 /// The caller that loads or computes. Its flight ends with it.
-pub struct Leader<'a, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
+pub struct Leader<'a, K, V, S, Q: ?Sized> {
     pub cache: &'a Cache<K, V, S>,
     pub key: &'a Q,
     pub flight: Arc<Flight<V>>,
@@ -95,41 +101,33 @@ where
     /// `None` until it loads, and for a compute.
     began: Option<u64>,
     has_loaded: bool,
-    /// Whether the flight is in the map.
-    is_shown: bool,
+    /// Takes the flight out of the map: no later caller finds it. `None` once that is done.
+    leave_map: Option<fn(&Self)>,
     /// The outcome for callers that wait.
     outcome: Outcome<V>,
 }
 
-impl<K, V, S, Q> Drop for Leader<'_, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
+impl<K, V, S, Q: ?Sized> Drop for Leader<'_, K, V, S, Q> {
     fn drop(&mut self) {
         if let Some(id) = self.seen {
             // In the child of a fork that has lost the lock, the note stays.
-            if let Some(mut state) = self.cache.inner().shared.lock_unless_lost() {
+            if let Some(mut state) = self.cache.inner.shared.lock_unless_lost() {
                 state.forget_compute(id, &self.flight.load);
             }
         }
         if let Some(began) = self.began {
-            let handle = self.cache.handle();
-            handle
-                .counters
-                .add(Event::LoadNanos, clock::now().saturating_sub(began));
             let ended = if self.has_loaded {
                 Event::Load
             } else {
                 Event::LoadFailure
             };
-            handle.counters.add(ended, 1);
+            let counters = &self.cache.handle.counters;
+            counters.add(Event::LoadNanos, clock::now().saturating_sub(began));
+            counters.add(ended, 1);
         }
         // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
-        if self.is_shown {
-            let _ = user_code::contained(|| self.leave_map());
+        if let Some(leave_map) = self.leave_map {
+            let _ = user_code::contained(|| leave_map(self));
         }
         self.flight
             .end(mem::replace(&mut self.outcome, Outcome::Abandoned));
@@ -138,29 +136,8 @@ where
     }
 }
 
-impl<K, V, S, Q> Leader<'_, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
-    /// Takes the flight out of the map: no later caller finds it.
-    fn leave_map(&mut self) {
-        let flight = Arc::downgrade(&self.flight);
-        self.cache.forget_flight(self.key, &flight);
-        self.is_shown = false;
-    }
-}
-
 /// The next step of a caller that has missed, or computes.
-pub enum Role<'a, K, V, S, Q>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-    Q: Hash + Equivalent<K> + ?Sized,
-{
+pub enum Role<'a, K, V, S, Q: ?Sized> {
     Lead(Leader<'a, K, V, S, Q>),
     Wait(Arc<Flight<V>>),
     /// The thread already leads the flight of this key: it runs the loader, and inserts nothing.
@@ -217,10 +194,11 @@ where
     /// assert_eq!(pages.get_with("/help", || 4), 4);
     /// assert_eq!(pages.get_with("/help", || unreachable!()), 4);
     /// ```
-    pub fn get_with<Q>(&self, key: &Q, load: impl FnOnce() -> V) -> V
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn get_with<Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> V,
+    ) -> V {
         sure(self.get_or_load(key, || Ok((load(), None)))).value
     }
 
@@ -292,10 +270,11 @@ where
     /// assert_eq!(users.optionally_get_with("nobody", || None), None);
     /// assert_eq!(users.optionally_get_with("root", || Some(0)), Some(0));
     /// ```
-    pub fn optionally_get_with<Q>(&self, key: &Q, load: impl FnOnce() -> Option<V>) -> Option<V>
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn optionally_get_with<Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> Option<V>,
+    ) -> Option<V> {
         let load = || load().map(|value| (value, None)).ok_or(Nothing);
         let loaded = self.get_or_load(key, load).ok()?;
         Some(loaded.value)
@@ -312,10 +291,11 @@ where
     ///     pages.get_with_async(path, async { path.len() }).await
     /// }
     /// ```
-    pub async fn get_with_async<Q>(&self, key: &Q, load: impl Future<Output = V>) -> V
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
+    pub async fn get_with_async<Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized>(
+        &self,
+        key: &Q,
+        load: impl Future<Output = V>,
+    ) -> V {
         let load = async { Ok((load.await, None)) };
         sure(self.get_or_load_async(key, load).await)
     }
@@ -360,14 +340,13 @@ where
 
     /// As [`optionally_get_with`](Self::optionally_get_with), with a future as loader: see
     /// [`get_with_async`](Self::get_with_async).
-    pub async fn optionally_get_with_async<Q>(
+    pub async fn optionally_get_with_async<
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    >(
         &self,
         key: &Q,
         load: impl Future<Output = Option<V>>,
-    ) -> Option<V>
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Option<V> {
         let load = async { load.await.map(|value| (value, None)).ok_or(Nothing) };
         self.get_or_load_async(key, load).await.ok()
     }
@@ -449,27 +428,33 @@ where
     }
 
     /// Returns the part of the caller in the flight of a key.
-    pub(crate) fn role<'a, Q>(&'a self, key: &'a Q, is_compute: bool) -> Role<'a, K, V, S, Q>
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(crate) fn role<'a, Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized>(
+        &'a self,
+        key: &'a Q,
+        is_compute: bool,
+    ) -> Role<'a, K, V, S, Q> {
         let mut ended = Weak::new();
         loop {
-            let there = self
-                .inner()
-                .flights
-                .pin()
-                .get(key)
-                .map(|shown| Weak::clone(&shown.flight));
+            let flight_of = |there: Found<'_, K, Shown<V>>| Weak::clone(&there.get().value.flight);
+            let hash = self.hash(key);
+            let there = {
+                let section = self.inner.section();
+                let flights = section.flights();
+                let there = flights.find(hash, |other| key.equivalent(other));
+                there.map(flight_of)
+            };
             let seen = if let Some(seen) = there {
                 seen
             } else {
                 // The clone may panic: before there is a flight, which the leader alone ends.
                 let key_of_flight = key.to_owned();
-                let flight = Flight::of(Arc::clone(self.handle()));
-                let flights = self.inner().flights.pin();
-                let Err(occupied) = flights.try_insert(key_of_flight, flight.shown(is_compute))
-                else {
+                let flight = Flight::of(Arc::clone(&self.handle));
+                // The key's destructor is user code: declared before the section.
+                let mut made = None;
+                let section = self.inner.section();
+                let flights = section.flights();
+                made.replace(flights.new_entry(hash, key_of_flight, flight.shown(is_compute)));
+                let Err(there) = put::add(flights, &mut made) else {
                     return Role::Lead(Leader {
                         cache: self,
                         key,
@@ -477,11 +462,14 @@ where
                         seen: None,
                         began: None,
                         has_loaded: false,
-                        is_shown: true,
+                        leave_map: Some(|leader| {
+                            let flight = Arc::downgrade(&leader.flight);
+                            leader.cache.forget_flight(leader.key, &flight);
+                        }),
                         outcome: Outcome::Abandoned,
                     });
                 };
-                Weak::clone(&occupied.current.flight)
+                flight_of(there)
             };
             // What has ended is no longer led by any thread, whatever `running` says.
             if let Some(flight) = seen.upgrade()
@@ -523,7 +511,9 @@ where
                 let key = self.key.to_owned();
                 let origin = Origin::Load(&self.flight.load, None);
                 let _ = self.cache.put(key, value, ttl, origin, unseen);
-                self.leave_map();
+                if let Some(leave_map) = self.leave_map.take() {
+                    leave_map(&self);
+                }
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {
                     self.outcome = Outcome::Value(ours.clone());
@@ -612,9 +602,9 @@ mod tests {
         thread::scope(|scope| {
             let load = scope.spawn(|| drop(cache.get_with(&1, || Cloned(Arc::clone(&clones)))));
             step.wait();
-            let held = cache.inner().shared.lock();
+            let held = cache.inner.shared.lock();
             let invalidate = || scope.spawn(|| cache.remove(&1));
-            let invalidation = cache.inner().shared.until_asked(invalidate);
+            let invalidation = cache.inner.shared.until_asked(invalidate);
             step.wait();
             load.join().expect("it loads");
             drop(held);

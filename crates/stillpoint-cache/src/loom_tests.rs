@@ -7,7 +7,7 @@
 use crate::{
     node::{Id, Locked, Meta, NEVER, Stage, Weight},
     removal::Cause,
-    state::{Claimed, Entrant, ROOT, State},
+    state::{Claimed, Entrant, For, ROOT, State},
     tenant::Handle,
 };
 use std::ptr::{self, NonNull};
@@ -222,7 +222,7 @@ impl<P: Policy> World<P> {
         let section = self.sections.enter(thread);
         let mut claimed = Claimed::default();
         let (mut state, mut locked) = self.lock();
-        state.shrink(&mut locked, ROOT, 0, &mut claimed);
+        state.shrink(&mut locked, (ROOT, 0), For::Limit, &mut claimed);
         drop(state);
         // SAFETY: claimed in the section.
         let is_claimed = unsafe { claimed.iter() }.any(|id| id == self.id());
@@ -259,7 +259,7 @@ impl<P: Policy> World<P> {
 
     fn evict(&self, thread: u64) -> usize {
         self.claim_some(thread, |state, locked, claimed| {
-            state.shrink(locked, ROOT, 0, claimed);
+            state.shrink(locked, (ROOT, 0), For::Limit, claimed);
         })
     }
 

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn memory_is_wanted_for_a_while_after_the_last_shrink() {
         let cache = unvisited::<Bytes>();
-        let (memory, arena) = (&cache.inner().memory, cache.arena());
+        let (memory, arena) = (&cache.inner.memory, cache.arena());
         assert_eq!((memory.settle(0), arena.is_wanted()), (None, false));
         let first = memory.want_back(1).expect("an arena");
         let second = memory.want_back(2).expect("an arena");
@@ -170,7 +170,7 @@ mod tests {
         assert!(arena.is_wanted() && memory.settle(0).is_some());
         assert_eq!(memory.settle(u64::MAX), None);
         // Other values go back to the allocator.
-        assert_eq!(unvisited::<u64>().inner().memory.want_back(1), None);
+        assert_eq!(unvisited::<u64>().inner.memory.want_back(1), None);
     }
 
     /// A tenant that is told to be small, and to be large again, comes back to what it had.

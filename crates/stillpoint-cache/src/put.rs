@@ -2,25 +2,29 @@
 //! claimed.
 
 use crate::{
-    cache::{Cache, Pinned, Presence, Section},
+    cache::{Cache, Pinned, Presence, Settings},
     listener::Notes,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     policy::Nodes,
     removal::{Cause, InsertError},
-    settings::Settings,
     state::{Claimed, Entrant, Inheritance, Load, ROOT, State, Ticket},
     statistics::Event,
 };
 use std::{
     hash::{BuildHasher, Hash},
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use stillpoint_map::internal::{Found, NewEntry, prefetch};
+use stillpoint_map::internal::{Found, NewEntry, PinnedStore, Sound, prefetch};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 #[cfg(test)]
 mod tests;
+
+/// A new entry until the map has it. Declared before the section, so that it is dropped after that, even if user code
+/// panics: its destructors are user code.
+type Made<K, V> = Option<NewEntry<K, V>>;
 
 /// An entry that is in the map.
 struct Published<'g, K, V> {
@@ -35,6 +39,69 @@ type Replaced<'g, K, V> = (Found<'g, K, Node<V>>, Cause);
 
 /// The lock of the queues, while it is held.
 type Held<'a> = (MutexGuard<'a, State>, Locked);
+
+fn unpublished<K, V>(made: &Made<K, V>) -> &NewEntry<K, V> {
+    made.as_ref().expect("no map has it")
+}
+
+/// Puts the entry that is `made` into a map.
+///
+/// # Errors
+///
+/// The entry that its key has there.
+///
+/// # Panics
+///
+/// If `Eq` does. The entry stays where it is.
+#[inline(always)]
+pub fn add<'g, K, V>(
+    store: &'g PinnedStore<K, V, Sound>,
+    made: &mut Made<K, V>,
+) -> Result<Found<'g, K, V>, Found<'g, K, V>>
+where
+    K: Eq + Send + 'static,
+    V: Send + 'static,
+{
+    let mut panicked = None;
+    let is_same = |other: &K, key: &K| {
+        let is_same = panic::catch_unwind(AssertUnwindSafe(|| other == key));
+        is_same.unwrap_or_else(|payload| {
+            panicked = Some(payload);
+            true
+        })
+    };
+    let new = made.take().expect("no map has it");
+    store
+        .insert(new, false, is_same)
+        .map(|inserted| inserted.new)
+        .map_err(|occupied| {
+            *made = Some(occupied.new);
+            if let Some(payload) = panicked {
+                panic::resume_unwind(payload);
+            }
+            occupied.old
+        })
+}
+
+/// Puts the entry that is `made` where `old` is in the map. Returns `None`, and leaves it, if that is not there
+/// any more.
+///
+/// # Safety
+///
+/// The hashes are the same.
+unsafe fn swap<'g, K, V>(
+    store: &'g Pinned<K, V>,
+    old: Found<'g, K, Node<V>>,
+    made: &mut Made<K, Node<V>>,
+) -> Option<Found<'g, K, Node<V>>>
+where
+    K: Send + 'static,
+    V: Send + 'static,
+{
+    // SAFETY: the caller's promise.
+    let swapped = unsafe { store.swap(old, made.take()?) };
+    swapped.map_err(|new| *made = Some(new)).ok()
+}
 
 /// Ignores the value that an insert replaces. A function, because each closure would be compiled with its own
 /// copy of [`Cache::put`].
@@ -128,9 +195,10 @@ where
     where
         V: Clone,
     {
-        let mut old = None;
+        // If another insert replaces the value first, its clone is dropped outside of the section, too.
+        let (mut old, mut older) = (None, Vec::new());
         let _ = self.put(key, value, None, Origin::Insert, |value| {
-            old = value.cloned();
+            older.extend(std::mem::replace(&mut old, value.cloned()));
         });
         old
     }
@@ -180,7 +248,7 @@ where
         mut origin: Origin<'_>,
         see: impl FnMut(Option<&V>),
     ) -> Result<bool, InsertError> {
-        let inner = self.inner();
+        let inner = &self.inner;
         // User code, before the section.
         let (expires, latest) = self.lifetime(&key, &value, ttl);
         let weighed = inner.settings.scale.weigh(&key, &value, expires != NEVER);
@@ -188,43 +256,32 @@ where
         let pinned = is_pinned.is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let mut linked = {
-            // The entry, until it is published. Declared before the section, so that it is dropped after it, even if
-            // `Eq` panics: its destructors are user code.
-            let mut made = None;
+            let mut made: Made<K, Node<V>> = None;
             // Told after the section: declared before it.
             let mut notes = inner.notes();
-            let section = Section::begin();
-            let store = section.entries(inner);
+            let store = &inner.section();
             // The bucket arrives while the entry is made.
             store.fetch(hash);
             let meta = Meta::new(weighed, hash, expires, latest, pinned);
-            let key = &made
-                .insert(store.new_entry(hash, key, Node { value, meta }))
-                .key;
+            let new = made.insert(store.new_entry(hash, key, Node { value, meta }));
             // Most inserts replace, and a look costs less than to find the place taken.
-            let there = store.find(hash, |other| other == key);
-            let new = made.take().expect("it was made just now");
-            match self.publish(new, there, origin, store, see) {
-                Ok(published) => {
-                    if published.held.is_some() {
-                        // A compute has replaced the entry that it has seen: look-ups find the new one, and no
-                        // invalidation before this matters.
-                        origin = Origin::Insert;
-                    }
-                    self.link(published, origin, expires, store, &mut notes)
-                }
-                Err(new) => {
-                    made.replace(new);
-                    return Ok(false);
-                }
+            let there = store.find(hash, |other| *other == new.key);
+            let Some(published) = self.publish(&mut made, there, origin, store, see) else {
+                return Ok(false);
+            };
+            if published.held.is_some() {
+                // A compute has replaced the entry that it has seen: look-ups find the new one, and no
+                // invalidation before this matters.
+                origin = Origin::Insert;
             }
+            self.link(published, origin, expires, store, &mut notes)
         };
         // The rest of the room is made in batches with a section each.
         while let Ok(Some(ticket)) = linked {
             linked = self.link_in_more_room(ticket, origin);
         }
         if linked.is_err() {
-            self.handle().counters.add(Event::Refused, 1);
+            self.handle.counters.add(Event::Refused, 1);
         }
         linked.map(|_| true)
     }
@@ -232,7 +289,7 @@ where
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
     /// case.
     fn lifetime(&self, key: &K, value: &V, ttl: Option<Duration>) -> (u64, u64) {
-        let Settings { clock, expiry, .. } = &self.inner().settings;
+        let Settings { clock, expiry, .. } = &self.inner.settings;
         let after = || expiry.after.as_ref().and_then(|after| after(key, value));
         let mut live = ttl.or_else(after).map(nanos).or(expiry.live);
         if expiry.idle.is_some() {
@@ -247,61 +304,60 @@ where
         (at(live).min(at(expiry.idle)), at(live))
     }
 
-    /// Puts an entry into the map, in place of the one with its key: the one that was seen `there`, if
-    /// that is there still. Gives the entry back if it may not replace that.
+    /// Puts the entry that is `made` into the map, in place of the one with its key: the one that was seen `there`,
+    /// if that is there still. Returns `None`, and leaves the entry where it is, if it may not replace that.
     fn publish<'g>(
         &'g self,
-        mut new: NewEntry<K, Node<V>>,
+        made: &mut Made<K, Node<V>>,
         mut there: Option<Found<'g, K, Node<V>>>,
         origin: Origin<'_>,
         store: &'g Pinned<K, V>,
         mut see: impl FnMut(Option<&V>),
-    ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
+    ) -> Option<Published<'g, K, V>> {
         if let Origin::Load(load, seen) = origin {
             if let Some(id) = seen {
-                let (mut state, mut locked) = self.inner().lock(store);
+                let (mut state, mut locked) = self.inner.lock(store);
                 if state.unwatch(&mut locked, id, load) {
                     // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not
                     // retired before this section began.
                     let old: Found<'g, K, Node<V>> = unsafe { id.found() };
                     // Otherwise the key's `Hash` does not agree with itself.
-                    if old.hash() == new.hash() {
-                        let presence = self.inner().presence(&old.get().value.meta);
-                        new.value.meta.set_replaced(Some(id));
+                    if old.hash() == unpublished(made).hash() {
+                        let presence = self.inner.presence(&old.get().value.meta);
+                        unpublished(made).value.meta.set_replaced(Some(id));
                         // Under the lock, as the new entry is found at once: an invalidation that comes after
                         // this takes that one. If it fails, another insert has replaced the old one, and waits
                         // for the lock.
                         // SAFETY: the hashes are the same.
-                        let new = unsafe { store.swap(old, new) }?;
+                        let new = unsafe { swap(store, old, made) }?;
                         let old = Some((old, presence.cause(Cause::Replaced)));
                         let held = Some((state, locked));
-                        return Ok(Published { new, old, held });
+                        return Some(Published { new, old, held });
                     }
                 }
             }
             if origin.is_outdated() {
-                return Err(new);
+                return None;
             }
-            new.value.meta.hide();
+            unpublished(made).value.meta.hide();
         }
+        let published = |new, old| Published {
+            new,
+            old,
+            held: None,
+        };
         loop {
-            let (old, refused) = if let Some(old) = there.take() {
-                (old, new)
+            let old = if let Some(old) = there.take() {
+                old
             } else {
                 see(None);
-                new.value.meta.set_replaced(None);
-                match store.insert(new, false, |a, b| a == b) {
-                    Ok(inserted) => {
-                        return Ok(Published {
-                            new: inserted.new,
-                            old: None,
-                            held: None,
-                        });
-                    }
-                    Err(occupied) => (occupied.old, occupied.new),
+                unpublished(made).value.meta.set_replaced(None);
+                match add(store, made) {
+                    Ok(new) => return Some(published(new, None)),
+                    Err(old) => old,
                 }
             };
-            let presence = self.inner().presence(&old.get().value.meta);
+            let presence = self.inner.presence(&old.get().value.meta);
             let is_found = presence == Presence::Found;
             let (stays, cause) = match origin {
                 Origin::Insert => (false, Cause::Replaced),
@@ -311,17 +367,13 @@ where
                 Origin::Load(..) => (is_found || origin.is_outdated(), Cause::Removed),
             };
             if stays {
-                return Err(refused);
+                return None;
             }
             see(is_found.then(|| &old.get().value.value));
-            refused.value.meta.set_replaced(Some(Id::of(old)));
-            // SAFETY: the hashes are the same, or the new one would not have been refused.
-            match unsafe { store.swap(old, refused) } {
-                Ok(new) => {
-                    let (old, held) = (Some((old, presence.cause(cause))), None);
-                    return Ok(Published { new, old, held });
-                }
-                Err(refused) => new = refused,
+            unpublished(made).value.meta.set_replaced(Some(Id::of(old)));
+            // SAFETY: the hashes are the same, or this one would not have been found.
+            if let Some(new) = unsafe { swap(store, old, made) } {
+                return Some(published(new, Some((old, presence.cause(cause)))));
             }
         }
     }
@@ -341,7 +393,7 @@ where
                 // SAFETY: it was found in the section.
                 unsafe { Id::of(old).fetch_neighbours() };
             }
-            self.inner().lock(store)
+            self.inner.lock(store)
         });
         let inherited = match old {
             Some((old, cause)) => {
@@ -352,7 +404,7 @@ where
         };
         if !inherited.is_linked {
             let entrant = Entrant {
-                number: inherited.tenant.unwrap_or_else(|| self.handle().number()),
+                number: inherited.tenant.unwrap_or_else(|| self.handle.number()),
                 expires,
                 standing: inherited.standing,
             };
@@ -361,7 +413,7 @@ where
             return self.link_in_room(entry, replaced, origin, (state, locked), store, notes);
         }
         let due = state.next_due();
-        self.inner().unlock(state, expires);
+        self.inner.unlock(state, expires);
         self.retire_replaced(old);
         if let Some((old, cause)) = old {
             notes.add(old, cause);
@@ -411,7 +463,7 @@ where
             state.recount_replaced(inherited);
         }
         let due = state.next_due();
-        self.inner().unlock(state, entrant.expires);
+        self.inner.unlock(state, entrant.expires);
         self.retire_replaced(old);
         if gone.is_some() {
             // Before user code runs: what is refused is not to be found.
@@ -435,10 +487,9 @@ where
         ticket: Ticket,
         origin: Origin<'_>,
     ) -> Result<Option<Ticket>, InsertError> {
-        let mut notes = self.inner().notes();
-        let section = Section::begin();
-        let store = section.entries(self.inner());
-        let (mut state, locked) = self.inner().lock(store);
+        let mut notes = self.inner.notes();
+        let store = &self.inner.section();
+        let (mut state, locked) = self.inner.lock(store);
         let Some((id, entrant, reserved)) = state.resume(ticket) else {
             return Ok(None);
         };
@@ -454,7 +505,7 @@ where
     fn retire_replaced(&self, old: Option<Replaced<'_, K, V>>) {
         if let Some((old, _)) = old {
             // SAFETY: this thread has taken it out, and no queue has it from now on.
-            unsafe { self.inner().store.retire_swapped(old, owned(old)) };
+            unsafe { self.inner.store.retire_swapped(old, owned(old)) };
         }
     }
 
@@ -463,7 +514,7 @@ where
     fn expire_if_due(&self, due: Option<u64>, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
         let Some(due) = due else { return };
         // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
-        let now = self.inner().settings.clock.now() >> TICK << TICK;
+        let now = self.inner.settings.clock.now() >> TICK << TICK;
         if due <= now {
             self.batch(Cause::Expired, store, notes, |state, locked, claimed| {
                 state.expire(locked, now, claimed)
@@ -482,15 +533,15 @@ where
         claim: impl FnOnce(&mut State, &mut Locked, &mut Claimed) -> bool,
     ) -> bool {
         let mut claimed = Claimed::default();
-        let (mut state, mut locked) = self.inner().lock(store);
+        let (mut state, mut locked) = self.inner.lock(store);
         let more = claim(&mut state, &mut locked, &mut claimed);
-        self.inner().unlock(state, NEVER);
+        self.inner.unlock(state, NEVER);
         self.take_out(&claimed, cause, store, notes);
         more
     }
 
     /// Takes entries out of the map that this thread has claimed in the section.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_out(
         &self,
         claimed: &Claimed,
@@ -517,10 +568,10 @@ where
         (mut state, mut locked): Held<'_>,
     ) -> (Presence, bool) {
         // Under the lock: until then what a load brings may appear.
-        let presence = self.inner().presence(&entry.get().value.meta);
+        let presence = self.inner.presence(&entry.get().value.meta);
         let cause = presence.cause(Cause::Removed);
         let claimed = state.claim(&mut locked, Id::of(entry), Some(cause));
-        self.inner().unlock(state, NEVER);
+        self.inner.unlock(state, NEVER);
         (presence, claimed)
     }
 }

@@ -1,12 +1,12 @@
 //! What takes entries out, and what keeps them from being taken.
 
 use crate::{
-    cache::{Cache, Pinned, Presence, Section},
+    cache::{Cache, Pinned, Presence},
     listener::Notes,
     node::{Id, Locked, NEVER, Node},
     put::owned,
     removal::Cause,
-    state::{Claimed, State},
+    state::{Claimed, For, State},
     tenant::Handle,
 };
 use std::{
@@ -34,10 +34,7 @@ where
     /// assert!(pages.remove("/") && !pages.remove("/"));
     /// ```
     #[doc(alias = "invalidate")]
-    pub fn remove<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn remove<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.remove_with(key, |_| ()).is_some()
     }
 
@@ -64,9 +61,8 @@ where
     {
         // First: either the load finds that it is outdated, or its entry is found here.
         self.outdate_load(key);
-        let mut notes = self.inner().notes();
-        let section = Section::begin();
-        let store = section.entries(self.inner());
+        let mut notes = self.inner.notes();
+        let store = &self.inner.section();
         loop {
             let found = self.find(key, store)?;
             if let Some(presence) = self.take_found(found, store, &mut notes) {
@@ -93,37 +89,28 @@ where
     /// (1..100).for_each(|key| cache.insert(key, key));
     /// assert_eq!((cache.get(&0), cache.statistics().pinned_bytes), (Some(0), 1));
     /// ```
-    pub fn pin<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn pin<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.set_pinned(key, true)
     }
 
     /// Makes the entry of a key evictable again. It is evicted at once if its tenant has more than its max.
     /// Returns false if there is none.
-    pub fn unpin<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
+    pub fn unpin<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
         self.set_pinned(key, false)
     }
 
-    fn set_pinned<Q>(&self, key: &Q, pinned: bool) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let section = Section::begin();
-        let store = section.entries(self.inner());
+    fn set_pinned<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q, pinned: bool) -> bool {
+        let section = self.inner.section();
+        let store = &*section;
         let Some(found) = self.find(key, store) else {
             return false;
         };
-        let (mut state, mut locked) = self.inner().lock(store);
+        let (mut state, mut locked) = self.inner.lock(store);
         let id = Id::of(found);
-        let done = self.inner().is_found(found) && state.pin(&mut locked, id, pinned);
+        let done = self.inner.is_found(found) && state.pin(&mut locked, id, pinned);
         let number = locked.of(id).tenant;
         let is_above_max = done && !pinned && state.is_above_max(number);
-        self.inner().unlock(state, NEVER);
+        self.inner.unlock(state, NEVER);
         drop(section);
         if is_above_max {
             // The number may be another tenant's by now: its limit holds, too.
@@ -142,7 +129,7 @@ where
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Option<Presence> {
-        let (presence, claimed) = self.claim(found, self.inner().lock(store));
+        let (presence, claimed) = self.claim(found, self.inner.lock(store));
         let removed = store.remove_owning(found, owned(found));
         if claimed {
             notes.add(found, presence.cause(Cause::Removed));
@@ -182,17 +169,17 @@ where
 
     /// Evicts until the tenant uses no more than that.
     pub(crate) fn shrink_to(&self, bytes: u64) {
-        let handle = self.handle();
+        let handle = &self.handle;
         self.in_batches(usize::MAX, Cause::Evicted, |state, locked, claimed| {
             handle
                 .own_number()
-                .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
+                .is_some_and(|number| state.shrink(locked, (number, bytes), For::Limit, claimed))
         });
     }
 
     /// Evicts up to `entries` entries that no min protects. Returns how many.
     pub(crate) fn evict_some(&self, entries: usize) -> usize {
-        let (handle, mut evicted) = (self.handle(), 0);
+        let (handle, mut evicted) = (&self.handle, 0);
         self.in_batches(usize::MAX, Cause::Evicted, |state, locked, claimed| {
             let Some(number) = handle.own_number() else {
                 return false;
@@ -217,9 +204,8 @@ where
         mut claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
     ) -> bool {
         (0..most).all(|_| {
-            let mut notes = self.inner().notes();
-            let section = Section::begin();
-            let store = section.entries(self.inner());
+            let mut notes = self.inner.notes();
+            let store = &self.inner.section();
             self.batch(cause, store, &mut notes, &mut claim)
         })
     }
@@ -234,11 +220,11 @@ where
         let (mut position, mut removed) = (Some(0), 0);
         while position.is_some() {
             // Told after the section.
-            let mut notes = self.inner().notes();
+            let mut notes = self.inner.notes();
             self.visit_some(&mut position, |found, store| {
                 let entry = found.get();
                 // A hidden one has not been inserted yet, or is removed already.
-                if self.inner().presence(&entry.value.meta) != Presence::Hidden
+                if self.inner.presence(&entry.value.meta) != Presence::Hidden
                     && self.has(found, store, Handle::own_number)
                     && condition(&entry.key, &entry.value.value)
                     && self.take_found(found, store, &mut notes).is_some()
@@ -258,10 +244,10 @@ where
         store: &Pinned<K, V>,
         number: impl FnOnce(&Arc<Handle>) -> Option<u32>,
     ) -> bool {
-        self.handle().parent.is_none() || {
-            let (state, mut locked) = self.inner().lock(store);
+        self.handle.parent.is_none() || {
+            let (state, mut locked) = self.inner.lock(store);
             let of = state.owner(&mut locked, Id::of(found));
-            of.zip(number(self.handle())).is_some_and(|(of, above)| {
+            of.zip(number(&self.handle)).is_some_and(|(of, above)| {
                 // A claimed one's may have ended.
                 state.is_there(of) && state.is_within(of, above)
             })
@@ -273,7 +259,7 @@ where
     /// Works in batches: between two of them other threads have the lock, the listener is told, and
     /// no section is open. What expires meanwhile is left for the next call.
     pub fn run_pending(&self) {
-        let now = self.inner().settings.clock.now();
+        let now = self.inner.settings.clock.now();
         self.in_batches(usize::MAX, Cause::Expired, |state, locked, claimed| {
             state.expire(locked, now, claimed)
         });
@@ -292,10 +278,9 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     if let Some(found) = cache.find(key, store) {
-        cache.claim(found, cache.inner().lock(store));
+        cache.claim(found, cache.inner.lock(store));
         // SAFETY: the caller's promise.
         unsafe { store.drop_at_once(found) };
     }

@@ -82,6 +82,17 @@ impl ForkReset for Shared {
     }
 }
 
+/// Waits until `condition` holds, as other threads make it do in the end.
+#[cfg(test)]
+#[track_caller]
+pub fn eventually(condition: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(begun.elapsed().as_secs() < 120, "it has not come");
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Cache;
@@ -93,9 +104,9 @@ mod tests {
         let cache: Cache<u64, u64> = Cache::builder().max_entries(100).build();
         let tenant = cache.tenant("tenant");
         (0..50).for_each(|key| cache.insert(key, key));
-        std::mem::forget(cache.inner().shared.lock());
+        std::mem::forget(cache.inner.shared.lock());
         // SAFETY: no other thread uses the cache.
-        unsafe { cache.inner().shared.reset_in_child() };
+        unsafe { cache.inner.shared.reset_in_child() };
         assert_eq!((tenant.get(&7), tenant.get(&77)), (Some(7), None));
         assert_eq!(cache.iter().count(), 50);
         drop((cache, tenant));

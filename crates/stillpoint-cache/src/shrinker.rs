@@ -55,14 +55,14 @@ where
         while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
             visit::give_way();
         }
-        let store = &self.inner().store;
+        let store = &self.inner.store;
         store.with_guard(&store.read_lock()).shrink_to_fit();
     }
 
     /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. The memory of values is
     /// wanted back meanwhile, and for a while after that.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
-        let memory = &self.inner().memory;
+        let memory = &self.inner.memory;
         let before = self.weighted_bytes();
         memory.want_back(clock::now());
         let result = shrink();
@@ -70,7 +70,7 @@ where
         let evicted = before.saturating_sub(self.weighted_bytes());
         memory.note_shrink(asked.unwrap_or(evicted), evicted);
         if let Some(until) = memory.want_back(clock::now())
-            && let Some(own) = self.inner().visited.get()
+            && let Some(own) = self.inner.visited.get()
         {
             // Without memory for it, or a thread, the next one ends it.
             service::ask(own, until);
@@ -86,7 +86,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn count(&self, _: &Scope<'_>) -> usize {
-        if self.0.inner().shared.is_lost() {
+        if self.0.inner.shared.is_lost() {
             // In the child of a fork: a pass that is not for this cache goes on without it.
             return 0;
         }
@@ -94,7 +94,7 @@ where
     }
 
     fn scan(&self, _: &Scope<'_>, objects: usize) -> Option<usize> {
-        if self.0.inner().shared.is_lost() {
+        if self.0.inner.shared.is_lost() {
             return None;
         }
         let evict = || self.0.evict_some(objects);
@@ -133,9 +133,9 @@ mod tests {
         let hierarchy = Hierarchy::new();
         let _registrations =
             [&lost, &other].map(|cache| hierarchy.register(Arc::new(cache.shrinker())).unwrap());
-        mem::forget(lost.inner().shared.lock());
+        mem::forget(lost.inner.shared.lock());
         // SAFETY: no other thread uses the cache.
-        unsafe { lost.inner().shared.reset_in_child() };
+        unsafe { lost.inner.shared.reset_in_child() };
         hierarchy.reclaim();
         assert_eq!(lost.iter().count(), 1000);
         assert!(other.entry_count() < 1000);

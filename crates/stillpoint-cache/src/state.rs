@@ -29,27 +29,10 @@ mod waiting;
 mod watched;
 
 pub use crate::tenant::ROOT;
-#[cfg_attr(
-    stillpoint_loom,
-    allow(unused_imports, reason = "of inserts, which are left out")
-)]
 pub use evict::Entrant;
-pub use evict::NoRoom;
-pub use limits::Limits;
-#[cfg_attr(
-    stillpoint_loom,
-    allow(unused_imports, reason = "of inserts, which are left out")
-)]
+pub use limits::{For, Limits};
 pub use replace::Inheritance;
-#[cfg_attr(
-    stillpoint_loom,
-    allow(unused_imports, reason = "of inserts, which are left out")
-)]
 pub use waiting::Ticket;
-#[cfg_attr(
-    stillpoint_loom,
-    allow(unused_imports, reason = "of loads, which are left out")
-)]
 pub use watched::Load;
 
 /// Upper bound on the entries that are claimed under one hold of the lock.
@@ -109,7 +92,7 @@ pub struct Events {
 #[derive(Debug)]
 pub struct Tenant {
     pub handle: Arc<Handle>,
-    /// Deleted tenants that it has succeeded, whose views are its own by now.
+    /// Handles of deleted tenants that it has succeeded, whose views are its own by now.
     departed: delete::Departed,
     /// Its place in the tree.
     place: tree::Place,
@@ -265,10 +248,13 @@ impl State {
         }
     }
 
-    /// Takes a timer out of the wheel.
-    fn remove_timer(&mut self, locked: &mut Locked, timer: u32) {
-        self.wheel
-            .remove(timer, |id, key| locked.of(id).timer = key);
+    /// Takes an entry's timer, if it has one, out of the wheel.
+    fn remove_timer(&mut self, locked: &mut Locked, id: Id) {
+        let timer = std::mem::replace(&mut locked.of(id).timer, NO_TIMER);
+        if timer != NO_TIMER {
+            self.wheel
+                .remove(timer, |id, key| locked.of(id).timer = key);
+        }
     }
 
     /// Links a new entry that there is room for, unless it was claimed meanwhile.
@@ -352,37 +338,48 @@ impl State {
     pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
         let owner = self.owner(locked, id);
         let guarded = locked.of(id);
-        let number = guarded.tenant;
-        match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
+        match guarded.stage {
             Stage::Claimed => return false,
+            Stage::Linked => self.claim_linked(locked, id, cause),
             Stage::New => {
+                guarded.stage = Stage::Claimed;
                 // For walks that have found it.
                 guarded.tenant = owner.unwrap_or(ROOT);
                 self.forget_waiting(id);
-            }
-            Stage::Linked => {
-                let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
-                if timer != NO_TIMER {
-                    self.remove_timer(locked, timer);
-                }
-                let (weight, pinned) = (locked.weight(id), locked.of(id).pinned);
-                let tenant = self.tenant_mut(number);
-                if pinned {
-                    tenant.pinned.remove(locked, id);
-                } else {
-                    tenant.policy.remove(locked, id);
-                }
-                self.entries -= 1;
-                self.uncharge(number, weight, pinned);
-                self.consider_trim(number);
+                self.end_claim(locked, id, ROOT, cause);
             }
         }
+        true
+    }
+
+    /// Claims an entry that is in a queue. One that is evicted leaves a ghost.
+    #[inline(always)]
+    fn claim_linked(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) {
+        self.remove_timer(locked, id);
+        let weight = locked.weight(id);
+        let guarded = locked.of(id);
+        guarded.stage = Stage::Claimed;
+        let (number, pinned) = (guarded.tenant, guarded.pinned);
+        let tenant = self.tenant_mut(number);
+        match cause {
+            _ if pinned => tenant.pinned.remove(locked, id),
+            Some(Cause::Evicted) => tenant.policy.evict(locked, id),
+            _ => _ = tenant.policy.remove(locked, id),
+        }
+        self.entries -= 1;
+        self.uncharge(number, weight, pinned);
+        self.consider_trim(number);
+        self.end_claim(locked, id, number, cause);
+    }
+
+    /// Hides an entry that is being claimed, and counts why for a tenant.
+    #[inline(always)]
+    fn end_claim(&mut self, locked: &mut Locked, id: Id, number: u32, cause: Option<Cause>) {
         locked.hide(id);
         self.forget_watched(id, cause);
         if let Some(cause) = cause {
             self.tenant_mut(number).events.count(cause);
         }
-        true
     }
 
     /// Claims entries that have expired: a batch, in a bounded number of steps. Returns whether there

@@ -3,7 +3,7 @@
 use crate::statistics::{Counters, Event};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 /// The number of the tenant that all others are below.
@@ -17,8 +17,6 @@ pub struct Handle {
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
     pub deleted: AtomicBool,
-    /// The part of its counts that was added to the parent once it was deleted.
-    pub settled: [AtomicU64; Event::ALL.len()],
 }
 
 impl Handle {
@@ -41,7 +39,6 @@ impl Handle {
             parent,
             counters: Counters::default(),
             deleted: AtomicBool::new(false),
-            settled: Default::default(),
         })
     }
 

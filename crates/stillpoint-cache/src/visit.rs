@@ -9,7 +9,7 @@ use crate::{
     removal::Cause,
     service::{self, GAP},
     shared::FORGOTTEN,
-    state::{ROOT, State},
+    state::{For, ROOT, State},
     watcher::{Visited, Watcher},
 };
 use std::{
@@ -93,7 +93,11 @@ where
 {
     fn visit(self: Arc<Self>, watcher: &mut Watcher<'_>) -> Option<Nanos> {
         let handle = Arc::clone(&self.shared.root);
-        Cache::of_parts(self, handle).tend(watcher)
+        let cache = Cache {
+            inner: self,
+            handle,
+        };
+        cache.tend(watcher)
     }
 }
 
@@ -105,20 +109,20 @@ where
 {
     /// Makes the cache known to the service thread.
     pub(crate) fn be_visited(&self) {
-        let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
-        if let Some(arena) = &self.inner().memory.arena {
+        let own: Weak<Inner<K, V, S>> = Arc::downgrade(&self.inner);
+        if let Some(arena) = &self.inner.memory.arena {
             let own: Weak<dyn Visited> = own.clone();
             arena.on_scattered(move || service::ask(&own, clock::now() + PAUSE));
         }
-        let _ = self.inner().visited.set(own);
-        if self.inner().settings.container.is_some() {
-            self.inner().ask_for_visit(Some(0));
+        let _ = self.inner.visited.set(own);
+        if self.inner.settings.container.is_some() {
+            self.inner.ask_for_visit(Some(0));
         }
     }
 
     /// Does what is due. Returns when to do so again.
     fn tend(&self, watcher: &mut Watcher<'_>) -> Option<Nanos> {
-        let inner = self.inner();
+        let inner = &self.inner;
         if inner.shared.is_lost() {
             // In the child of a fork: asked for by the arena, which still works.
             return None;
@@ -174,7 +178,7 @@ where
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
     /// when to look again, and whether there is more to evict.
     fn follow_container(&self, watcher: &mut Watcher<'_>) -> (Option<Nanos>, bool) {
-        let Some(container) = &self.inner().settings.container else {
+        let Some(container) = &self.inner.settings.container else {
             return (None, false);
         };
         let heard = container.events();
@@ -213,11 +217,11 @@ where
     fn shrink_for_container(&self, container: &Container, goal: u64) -> bool {
         // Whatever it is by now: the program may have set one.
         let mut again = self.in_batches(BATCHES, Cause::Evicted, |state, locked, claimed| {
-            state.shrink(locked, ROOT, state.max(), claimed)
+            state.shrink(locked, (ROOT, state.max()), For::Limit, claimed)
         });
         if goal != u64::MAX {
             let more = self.in_batches(BATCHES, Cause::Evicted, |state, locked, claimed| {
-                state.shed(locked, goal, claimed)
+                state.shrink(locked, (ROOT, goal), For::Pressure, claimed)
             });
             if !more {
                 container.goal.store(u64::MAX, Ordering::Relaxed);
@@ -231,8 +235,8 @@ where
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
-    use std::{thread, time::Duration};
+    use crate::{clock::ManualClock, shared::eventually};
+    use std::time::Duration;
 
     const ENTRIES: u64 = 1 << 16;
 
@@ -254,11 +258,7 @@ mod tests {
     }
 
     fn becomes_small(cache: &Cache<u64, u64>) {
-        let end = clock::now() + 60_000_000_000;
-        while room(cache) > ENTRIES as usize / 8 {
-            assert!(clock::now() < end, "room for {}", room(cache));
-            thread::yield_now();
-        }
+        eventually(|| room(cache) <= ENTRIES as usize / 8);
     }
 
     #[test]
@@ -300,11 +300,7 @@ mod tests {
             }
             assert!(key < 2 * ENTRIES, "it has expired nothing");
         }
-        let end = clock::now() + 60_000_000_000;
-        while !is_trimmed() {
-            assert!(clock::now() < end, "room for {}", room(&cache));
-            thread::yield_now();
-        }
+        eventually(is_trimmed);
     }
 
     #[test]

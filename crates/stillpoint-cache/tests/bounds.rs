@@ -1,14 +1,9 @@
-//! What is bounded, and what ends: loads whose keys panic, refusals, deletions, batches.
+//! What is bounded, and what ends: refusals, deletions, batches.
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
-use common::returns;
-use helpers::{Weighed, poll, weighed, with_listener};
+use helpers::{Weighed, weighed, with_listener};
 use std::{
-    cell::Cell,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,65 +12,6 @@ use std::{
     time::Duration,
 };
 use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
-
-/// Lets the hash of a [`Fragile`] panic, on this thread, after so many others.
-fn panic_after(hashes: Option<usize>) {
-    HASHES_LEFT.set(hashes);
-}
-
-thread_local! {
-    static HASHES_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// A key whose nth hash panics.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Fragile(u64);
-
-impl std::hash::Hash for Fragile {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let left = HASHES_LEFT.get();
-        HASHES_LEFT.set(left.and_then(|left| left.checked_sub(1)));
-        if left == Some(0) {
-            std::panic::resume_unwind(Box::new("expected"));
-        }
-        self.0.hash(state);
-    }
-}
-
-/// Wherever the hash panics, at the end of a load included, where its flight then stays behind.
-#[test]
-fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
-    for hashes in 0..8 {
-        let (value, kept) = returns(move || {
-            let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
-            panic_after(Some(hashes));
-            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Fragile(1), || 1)));
-            panic_after(None);
-            cache.remove(&Fragile(1));
-            let value = cache.get_with(&Fragile(1), || 2);
-            (value, cache.get(&Fragile(1)))
-        });
-        assert_eq!((value, kept), (2, Some(2)), "{hashes}");
-    }
-}
-
-/// The same for a load that was cancelled: the thread that has dropped it is not loading.
-#[test]
-fn a_cancelled_load_whose_hash_panics_is_not_under_way() {
-    for hashes in 0..8 {
-        let kept = returns(move || {
-            let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
-            let mut load = Box::pin(cache.get_with_async(&Fragile(1), std::future::pending()));
-            assert!(poll(&mut load.as_mut()).is_pending());
-            panic_after(Some(hashes));
-            drop(load);
-            panic_after(None);
-            assert_eq!(cache.get_with(&Fragile(1), || 2), 2);
-            cache.get(&Fragile(1))
-        });
-        assert_eq!(kept, Some(2), "{hashes}");
-    }
-}
 
 /// A value that says, when it is cloned, whether the cache has an entry with a key.
 struct Asking {

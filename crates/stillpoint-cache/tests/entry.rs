@@ -783,6 +783,11 @@ fn a_compute_passes_any_number_of_ended_flights() {
         }
     }
     impl Eq for Key {}
+    impl Drop for Key {
+        fn drop(&mut self) {
+            assert!(!stillpoint::global().is_reading());
+        }
+    }
     impl Clone for Key {
         fn clone(&self) -> Self {
             let ended = ENDED.replace(0);

@@ -6,14 +6,15 @@ mod common;
 mod helpers;
 
 use common::returns;
-use helpers::{Weighed, poll, weighed, with_listener};
+use helpers::{Weighed, poll, press, weighed, with_listener};
 use std::{
+    cell::Cell,
     future::{Future, pending},
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
@@ -21,21 +22,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_cache::{Cache, InsertError, ManualClock};
-use stillpoint_lru::Hierarchy;
-
-#[test]
-fn a_second_delete_changes_nothing() {
-    let cache = weighed(100);
-    (0..10).for_each(|key| cache.insert(key, 1));
-    let (above, tenant) = (cache.tenant("above"), cache.tenant("tenant"));
-    let below = above.tenant("below");
-    above.insert(20, 2);
-    below.insert(21, 3);
-    assert!(tenant.delete() && !tenant.delete());
-    assert!(!cache.delete() && !above.delete());
-    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (12, 15));
-}
+use stillpoint_cache::{Cache, InsertError, ManualClock, Op};
 
 #[test]
 fn a_view_of_a_deleted_tenant_sets_no_limits_and_invalidates_nothing() {
@@ -51,11 +38,7 @@ fn a_view_of_a_deleted_tenant_sets_no_limits_and_invalidates_nothing() {
     assert_eq!(tenant.invalidate_entries_if(|_, _| true), 0);
     let (min, low, high, max) = (cache.min(), cache.low(), cache.high(), cache.max());
     assert_eq!((min, low, high, max), (0, 0, u64::MAX, 100));
-    let hierarchy = Hierarchy::new();
-    let _registered = hierarchy.register(Arc::new(tenant.shrinker())).unwrap();
-    let root = hierarchy.root();
-    let _charge = root.charge(1000).unwrap();
-    root.reclaim(1000);
+    press(&tenant);
     assert_eq!(cache.entry_count(), 50);
     tenant.insert(60, 1);
     assert_eq!((cache.entry_count(), tenant.get(&1)), (51, Some(1)));
@@ -155,11 +138,7 @@ fn a_tenant_whose_next_entry_is_too_large_to_take_is_passed_over() {
         (a.weighted_bytes(), b.weighted_bytes(), c.weighted_bytes()),
         (600, 398, 2)
     );
-    let hierarchy = Hierarchy::new();
-    let _registered = hierarchy.register(Arc::new(cache.shrinker())).unwrap();
-    let root = hierarchy.root();
-    let _charge = root.charge(1000).unwrap();
-    root.reclaim(1000);
+    press(&cache);
     assert_eq!((a.weighted_bytes(), cache.weighted_bytes()), (600, 600));
 }
 
@@ -214,11 +193,7 @@ fn the_min_of_a_tenant_is_spared_by_its_own_shrinker() {
     let tenant = cache.tenant("tenant");
     tenant.set_min(200);
     (0..500).for_each(|key| tenant.insert(key, 1));
-    let hierarchy = Hierarchy::new();
-    let _registered = hierarchy.register(Arc::new(tenant.shrinker())).unwrap();
-    let root = hierarchy.root();
-    let _charge = root.charge(1000).unwrap();
-    root.reclaim(1000);
+    press(&tenant);
     assert_eq!(tenant.weighted_bytes(), 200);
 }
 
@@ -254,40 +229,6 @@ fn a_time_to_live_holds_after_years_of_uptime() {
         }
         clock.advance(Duration::from_secs(11));
         assert_eq!(cache.get(&1), None, "{days} days");
-    }
-}
-
-/// A key whose nth clone panics.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Key(u64);
-
-static CLONES_LEFT: Mutex<Option<usize>> = Mutex::new(None);
-
-impl Clone for Key {
-    fn clone(&self) -> Self {
-        let mut left = CLONES_LEFT.lock().unwrap();
-        let panics = *left == Some(0);
-        *left = left.and_then(|left| left.checked_sub(1));
-        drop(left);
-        if panics {
-            std::panic::resume_unwind(Box::new("expected"));
-        }
-        Self(self.0)
-    }
-}
-
-#[test]
-fn a_clone_that_panics_leaves_no_load_behind() {
-    for clones in 0..4 {
-        let value = returns(move || {
-            let cache: Cache<Key, u64> = Cache::with_entries(1000);
-            *CLONES_LEFT.lock().unwrap() = Some(clones);
-            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Key(1), || 1)));
-            *CLONES_LEFT.lock().unwrap() = None;
-            cache.remove(&Key(1));
-            cache.get_with(&Key(1), || 2)
-        });
-        assert_eq!(value, 2, "{clones}");
     }
 }
 
@@ -427,50 +368,130 @@ fn destructors_in_a_future_that_is_dropped_may_ask_for_its_key() {
     }
 }
 
-/// A key whose `Eq` panics, of some.
-struct Same {
-    panics: bool,
+/// A key or a value: of its calls of `Hash`, `Eq` and `Clone` on a thread one panics, if the test says which. All
+/// have one hash. Also what they panic with.
+#[derive(Debug)]
+struct Fragile(u64);
+
+thread_local!(static CALLS_LEFT: Cell<Option<usize>> = const { Cell::new(None) });
+
+/// Destructors that have run in a section.
+static DROPPED_INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+fn call() {
+    let left = CALLS_LEFT.get();
+    CALLS_LEFT.set(left.and_then(|left| left.checked_sub(1)));
+    if left == Some(0) {
+        std::panic::resume_unwind(Box::new(Fragile(0)));
+    }
 }
 
-impl Hash for Same {
+impl Hash for Fragile {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
+        call();
         hasher.write_u8(0);
     }
 }
 
-impl PartialEq for Same {
+impl PartialEq for Fragile {
     fn eq(&self, other: &Self) -> bool {
-        if self.panics || other.panics {
-            std::panic::resume_unwind(Box::new("expected"));
-        }
-        true
+        call();
+        self.0 == other.0
     }
 }
 
-impl Eq for Same {}
+impl Eq for Fragile {}
 
-/// A value whose destructor may not run in a section. A panic there would end the process, as another one is
-/// being unwound.
-struct Waits<'a>(&'a AtomicUsize);
+impl Clone for Fragile {
+    fn clone(&self) -> Self {
+        call();
+        Self(self.0)
+    }
+}
 
-impl Drop for Waits<'_> {
+impl Drop for Fragile {
     fn drop(&mut self) {
-        stillpoint::global().synchronize();
-        self.0.fetch_add(1, Ordering::Relaxed);
+        let is_inside = stillpoint::global().is_reading();
+        DROPPED_INSIDE.fetch_add(usize::from(is_inside), Ordering::Relaxed);
     }
 }
 
+type Fragiles = Cache<Fragile, Fragile>;
+
+/// Calls of which key 1 has an entry, and key 9 has none.
+const CALLS: [fn(&Fragiles); 12] = [
+    |cache| cache.insert(Fragile(1), Fragile(2)),
+    |cache| cache.insert(Fragile(9), Fragile(2)),
+    |cache| _ = cache.replace(Fragile(1), Fragile(2)),
+    |cache| _ = cache.insert_if_absent(Fragile(9), Fragile(2)),
+    |cache| _ = cache.insert_if_absent(Fragile(1), Fragile(2)),
+    |cache| _ = cache.get_with(&Fragile(9), || Fragile(2)),
+    |cache| {
+        let key = Fragile(9);
+        let mut load = Box::pin(cache.get_with_async(&key, pending()));
+        assert!(poll(&mut load.as_mut()).is_pending());
+    },
+    |cache| _ = cache.entry(&Fragile(1)).and_upsert_with(|_| Fragile(3)),
+    |cache| {
+        _ = cache
+            .entry(&Fragile(9))
+            .and_compute_with(|_| Op::Put(Fragile(3)))
+    },
+    |cache| _ = cache.take(&Fragile(1)),
+    |cache| _ = cache.iter().count(),
+    |cache| cache.invalidate_all(),
+];
+
+/// Beside a load of another key, so that the new load's key is compared.
 #[test]
-fn what_is_not_inserted_as_eq_panics_is_dropped_outside_of_sections() {
-    static DROPPED: AtomicUsize = AtomicUsize::new(0);
-    let cache = Cache::with_entries(10);
-    cache.insert(Same { panics: false }, Waits(&DROPPED));
-    let insert = || cache.insert(Same { panics: true }, Waits(&DROPPED));
-    assert!(catch_unwind(AssertUnwindSafe(insert)).is_err());
-    assert_eq!(
-        (DROPPED.load(Ordering::Relaxed), cache.entry_count()),
-        (1, 1)
-    );
-    // The cache would free the entry that is left after a grace period, in which its destructor may not wait.
-    std::mem::forget(cache);
+fn wherever_user_code_panics_no_destructor_runs_in_a_section_and_no_load_stays() {
+    let panics = |call: fn(&Fragiles), after: usize| {
+        let told = |_: &Fragile, _: &Fragile, _| ();
+        let cache = Fragiles::builder().max_entries(3).eviction_listener(told);
+        let cache = cache.build();
+        (1..4).for_each(|key| cache.insert(Fragile(key), Fragile(key)));
+        let other = Fragile(7);
+        let mut beside = Box::pin(cache.get_with_async(&other, pending()));
+        assert!(poll(&mut beside.as_mut()).is_pending());
+        CALLS_LEFT.set(Some(after));
+        let result = catch_unwind(AssertUnwindSafe(|| call(&cache)));
+        let panics = CALLS_LEFT.replace(None).is_none();
+        drop(result);
+        cache.remove(&Fragile(9));
+        assert_eq!(cache.get_with(&Fragile(9), || Fragile(5)).0, 5);
+        assert_eq!(cache.get(&Fragile(9)).map(|value| value.0), Some(5));
+        panics
+    };
+    for (number, call) in CALLS.into_iter().enumerate() {
+        let all = returns(move || (0..).take_while(|&after| panics(call, after)).count());
+        assert!((2..100).contains(&all), "{all} calls");
+        let inside = DROPPED_INSIDE.load(Ordering::Relaxed);
+        assert_eq!(inside, 0, "call {number}");
+    }
+}
+
+/// A clone that replaces what it is cloned from: what the call has cloned first is dropped, too.
+#[test]
+fn what_a_replacement_has_cloned_for_nothing_is_dropped_outside_of_sections() {
+    static CACHE: OnceLock<Cache<u64, Value>> = OnceLock::new();
+    static INSIDE: AtomicUsize = AtomicUsize::new(0);
+    struct Value(u64);
+    impl Clone for Value {
+        fn clone(&self) -> Self {
+            if self.0 == 0 {
+                CACHE.get().unwrap().insert(1, Self(1));
+            }
+            Self(self.0)
+        }
+    }
+    impl Drop for Value {
+        fn drop(&mut self) {
+            let is_inside = stillpoint::global().is_reading();
+            INSIDE.fetch_add(usize::from(is_inside), Ordering::Relaxed);
+        }
+    }
+    let cache = CACHE.get_or_init(|| Cache::with_entries(10));
+    cache.insert(1, Value(0));
+    assert_eq!(cache.replace(1, Value(2)).map(|old| old.0), Some(1));
+    assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
 }

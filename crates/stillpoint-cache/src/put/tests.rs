@@ -37,10 +37,8 @@ fn publish<'g>(
     store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
     let new = new_entry(cache, key, weight, NEVER, store);
-    let Ok(published) = cache.publish(new, None, Origin::Insert, store, |_| ()) else {
-        panic!("it replaces any");
-    };
-    published
+    let published = cache.publish(&mut Some(new), None, Origin::Insert, store, |_| ());
+    published.expect("it replaces any")
 }
 
 /// As [`publish`], of an entry that was loaded, which weighs 1.
@@ -52,11 +50,9 @@ fn publish_loaded<'g>(
     store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
     let new = new_entry(cache, key, 1, expires, store);
-    new.value.meta.hide();
-    let Ok(published) = cache.publish(new, None, Origin::Load(load, None), store, |_| ()) else {
-        panic!("nothing is in its place");
-    };
-    published
+    let origin = Origin::Load(load, None);
+    let published = cache.publish(&mut Some(new), None, origin, store, |_| ());
+    published.expect("nothing is in its place")
 }
 
 /// Links an entry for `view`: the second half of an insert. Returns what is left to do.
@@ -67,7 +63,7 @@ fn link(
     expires: u64,
     store: &Pinned<u64, u64>,
 ) -> Option<Ticket> {
-    let mut notes = view.inner().notes();
+    let mut notes = view.inner.notes();
     let linked = view.link(published, origin, expires, store, &mut notes);
     linked.expect("it fits")
 }
@@ -76,8 +72,7 @@ fn link(
 fn an_entry_that_is_removed_before_it_is_linked_evicts_nothing() {
     let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
     (0..3).for_each(|key| cache.insert(key, key));
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     let weight = 2;
     let published = publish(&cache, 9, weight, store);
     assert!(cache.remove(&9));
@@ -92,8 +87,7 @@ fn an_entry_is_replaced_whose_tenant_is_deleted_meanwhile() {
         let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
         let tenant = cache.tenant("tenant");
         tenant.insert(9, 1);
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
+        let store = &cache.inner.section();
         let published = publish(&cache, 9, 1, store);
         if is_evicted {
             assert_eq!(tenant.evict_some(1), 1);
@@ -113,9 +107,8 @@ fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
     for is_outdated in [false, true] {
         for expires in [NEVER, NEVER - 1] {
             let cache: Cache<u64, u64> = Cache::with_entries(3);
-            let load = Load::of(Arc::clone(cache.handle()));
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
+            let load = Load::of(Arc::clone(&cache.handle));
+            let store = &cache.inner.section();
             let published = publish_loaded(&cache, 9, &load, expires, store);
             assert_eq!((cache.get(&9), cache.iter().count()), (None, 0));
             load.is_outdated.store(is_outdated, Ordering::Relaxed);
@@ -137,10 +130,9 @@ fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
 fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
     cache.insert(9, 9);
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     let mut claimed = Claimed::default();
-    let (mut state, mut locked) = cache.inner().lock(store);
+    let (mut state, mut locked) = cache.inner.lock(store);
     assert!(state.give_back(&mut locked, ROOT, &mut claimed));
     drop(state);
     let found = cache.find(&9, store).expect("it is in the map");
@@ -153,7 +145,7 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     // A look-up that had begun before notes its use.
     found.get().value.meta.note_use(0);
     assert_eq!(cache.get(&9), None);
-    let mut notes = cache.inner().notes();
+    let mut notes = cache.inner.notes();
     cache.take_out(&claimed, Cause::Evicted, store, &mut notes);
     assert!(cache.find(&9, store).is_none());
 }
@@ -162,14 +154,13 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
 #[test]
 fn what_has_appeared_before_it_is_removed_is_returned() {
     let cache: Cache<u64, u64> = Cache::with_entries(3);
-    let load = Load::of(Arc::clone(cache.handle()));
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let load = Load::of(Arc::clone(&cache.handle));
+    let store = &cache.inner.section();
     let published = publish_loaded(&cache, 9, &load, NEVER, store);
     std::thread::scope(|scope| {
-        let (mut state, mut locked) = cache.inner().lock(store);
+        let (mut state, mut locked) = cache.inner.lock(store);
         let remove = || scope.spawn(|| cache.take(&9));
-        let removal = cache.inner().shared.until_asked(remove);
+        let removal = cache.inner.shared.until_asked(remove);
         let entrant = Entrant {
             number: ROOT,
             expires: NEVER,
@@ -195,9 +186,8 @@ fn an_entry_that_a_load_has_not_linked_yet_has_not_expired() {
         hear.lock().expect("it is whole").push((key, cause));
     });
     let cache = cache.build();
-    let load = Load::of(Arc::clone(cache.handle()));
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let load = Load::of(Arc::clone(&cache.handle));
+    let store = &cache.inner.section();
     let [replaced, invalidated, removed] =
         [7, 8, 9].map(|key| publish_loaded(&cache, key, &load, NEVER, store));
     assert_eq!(cache.invalidate_entries_if(|_, _| true), 0);
@@ -225,9 +215,8 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
     for order in orders(2, false) {
         for outdated_at in [None, Some(0), Some(1)] {
             let cache: Cache<u64, u64> = Cache::with_entries(3);
-            let loads = [(); 2].map(|()| Load::of(Arc::clone(cache.handle())));
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
+            let loads = [(); 2].map(|()| Load::of(Arc::clone(&cache.handle)));
+            let store = &cache.inner.section();
             let (mut published, mut last) = ([None, None], 1);
             for &step in &order {
                 match step {
@@ -239,10 +228,9 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
                                 .fetch_or(is_outdated, Ordering::Relaxed);
                         };
                         outdate(0);
-                        let new = new_entry(&cache, 9, 1 + number as u64, NEVER, store);
-                        new.value.meta.hide();
+                        let mut new = Some(new_entry(&cache, 9, 1 + number as u64, NEVER, store));
                         let origin = Origin::Load(&loads[number], None);
-                        if let Ok(new) = cache.publish(new, None, origin, store, |_| ()) {
+                        if let Some(new) = cache.publish(&mut new, None, origin, store, |_| ()) {
                             (published[number], last) = (Some(new), number);
                         }
                         outdate(1);
@@ -285,8 +273,7 @@ fn weighed() -> Cache<u64, u64> {
 
 /// Makes the first batch of room for an entry of a view that needs more.
 fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Ticket {
-    let section = Section::begin();
-    let store = section.entries(view.inner());
+    let store = &view.inner.section();
     let published = publish(view, key, weight, store);
     let ticket = link(view, published, Origin::Insert, NEVER, store);
     ticket.expect("more than a batch is needed")
@@ -305,8 +292,7 @@ fn walks_of_a_tenant_meet_an_entry_that_is_being_replaced() {
     let tenant = cache.tenant("tenant");
     (5000..5003).for_each(|key| tenant.insert(key, 1));
     assert!(tenant.pin(&5000));
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     let there = || {
         let mut all: Vec<_> = tenant.iter().collect();
         all.sort_unstable();
@@ -436,17 +422,15 @@ fn what_has_gone_since_it_was_seen_is_not_replaced() {
     for comes_again in [false, true] {
         let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
         cache.insert(9, 0);
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
+        let store = &cache.inner.section();
         let seen = cache.find(&9, store);
         assert!(seen.is_some() && cache.remove(&9));
         if comes_again {
             cache.insert(9, 1);
         }
-        let new = new_entry(&cache, 9, 2, NEVER, store);
-        let Ok(published) = cache.publish(new, seen, Origin::Insert, store, |_| ()) else {
-            panic!("it replaces any");
-        };
+        let mut new = Some(new_entry(&cache, 9, 2, NEVER, store));
+        let published = cache.publish(&mut new, seen, Origin::Insert, store, |_| ());
+        let published = published.expect("it replaces any");
         let replaced = published.old.map(|(old, _)| old.get().value.value);
         assert_eq!(replaced, comes_again.then_some(1));
         assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
@@ -517,8 +501,7 @@ fn accounts_are_exact_after(order: &[Step], weights: [u64; 3], is_there: bool) {
     if is_there {
         views[2].insert(9, 2);
     }
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     let mut published = [None, None, None];
     let mut last = is_there.then_some(2);
     for &step in order {
@@ -542,7 +525,7 @@ fn accounts_are_exact_after(order: &[Step], weights: [u64; 3], is_there: bool) {
     assert_eq!(cache.get(&9), last, "{said}");
     let mut owner = None;
     if let Some(found) = cache.find(&9, store) {
-        let (_state, mut locked) = cache.inner().lock(store);
+        let (_state, mut locked) = cache.inner.lock(store);
         let guarded = locked.of(Id::of(found));
         assert_eq!(guarded.stage, Stage::Linked, "{said}");
         owner = Some(guarded.tenant);

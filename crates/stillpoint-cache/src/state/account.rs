@@ -1,6 +1,6 @@
 //! What tenants use, with all below them: of it what is pinned, and what is above high limits.
 
-use super::{BATCH, Claimed, ROOT, State, Tenant};
+use super::{BATCH, Claimed, State, Tenant, limits::For};
 use crate::{
     node::{Id, Locked, Stage},
     policy::Nodes,
@@ -93,7 +93,7 @@ impl State {
             let Tenant { limits, place, .. } = self.tenant(number);
             level = place.parent;
             let max = limits.max;
-            if self.shrink(locked, number, max, claimed) {
+            if self.shrink(locked, (number, max), For::Limit, claimed) {
                 return true;
             }
         }
@@ -131,20 +131,6 @@ impl State {
             }
         }
         self.has_high()
-    }
-
-    /// Evicts what no min protects, until all entries weigh no more than that: a batch. Returns
-    /// whether there is more.
-    pub fn shed(&mut self, locked: &mut Locked, bytes: u64, claimed: &mut Claimed) -> bool {
-        while self.tenant(ROOT).usage > bytes {
-            if claimed.is_full() {
-                return true;
-            }
-            if !self.give_back(locked, ROOT, claimed) {
-                return false;
-            }
-        }
-        false
     }
 }
 

@@ -6,27 +6,10 @@ use super::{
     waiting::Ticket,
 };
 use crate::{
-    node::{Id, Locked, NO_TIMER, Stage},
+    node::{Id, Locked, Stage},
     policy::{Nodes, Standing},
     removal::{Cause, InsertError},
 };
-
-/// Why there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoRoom {
-    /// More than the limit of that tenant.
-    TooLarge(u32),
-    /// All below the limit of that tenant is protected.
-    Protected(u32),
-}
-
-/// The room that was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    Made,
-    /// A batch of it, of which so much is free on all levels.
-    Part(u64),
-}
 
 /// The tenant, expiry and standing with which an entry is linked.
 #[derive(Debug, Clone, Copy)]
@@ -54,10 +37,9 @@ impl State {
             let (number, weight) = (entrant.number, locked.weight(id));
             let inserter = Inserter { number, weight };
             match self.make_room(locked, inserter, reserved, claimed) {
-                Ok(Room::Made) => {}
-                Ok(Room::Part(free)) => return Ok(Some(self.wait(id, entrant, free))),
-                Err(no_room) => {
-                    let refused = self.refusal(no_room, weight);
+                Ok(None) => {}
+                Ok(Some(free)) => return Ok(Some(self.wait(id, entrant, free))),
+                Err(refused) => {
                     self.claim(locked, id, None);
                     return Err(refused);
                 }
@@ -67,7 +49,8 @@ impl State {
         Ok(None)
     }
 
-    /// Makes room by evicting, a batch at most. `freed` has been freed for it before.
+    /// Makes room by evicting, a batch at most. `freed` has been freed for it before. If the batch is too little,
+    /// returns how much is free on all levels.
     ///
     /// A limit that is being lowered is kept by the thread that lowers it. This one evicts a batch of what
     /// is above it, and is done if that is as much as it needs itself.
@@ -77,7 +60,7 @@ impl State {
         inserter: Inserter,
         mut freed: u64,
         claimed: &mut Claimed,
-    ) -> Result<Room, NoRoom> {
+    ) -> Result<Option<u64>, InsertError> {
         // All levels, before anything is evicted for nothing.
         self.may_fit(inserter)?;
         let (mut level, weight) = (Some(inserter.number), inserter.weight);
@@ -94,7 +77,7 @@ impl State {
                         freed.max(tenant.limits.max.saturating_sub(tenant.usage))
                     };
                     let least = self.path(above).map(free).min();
-                    return Ok(Room::Part(least.unwrap_or(0).min(weight)));
+                    return Ok(Some(least.unwrap_or(0).min(weight)));
                 }
                 let evicted = self.evict_below(locked, above, For::Insert(inserter), claimed);
                 // Single entries may be larger than what is not protected.
@@ -102,12 +85,12 @@ impl State {
                     Some(weight) => weight,
                     None => self
                         .take_reserved(above, self.tenant(above).usage - (max - weight))
-                        .ok_or(NoRoom::Protected(above))?,
+                        .ok_or_else(|| self.full(above, weight))?,
                 };
             }
             level = parent;
         }
-        Ok(Room::Made)
+        Ok(None)
     }
 
     /// Evicts until a tenant uses no more than `goal`, or a batch is full. Returns whether there is
@@ -115,18 +98,15 @@ impl State {
     pub fn shrink(
         &mut self,
         locked: &mut Locked,
-        above: u32,
-        goal: u64,
+        (above, goal): (u32, u64),
+        what_for: For,
         claimed: &mut Claimed,
     ) -> bool {
         while self.tenant(above).usage > goal {
             if claimed.is_full() {
                 return true;
             }
-            if self
-                .evict_below(locked, above, For::Limit, claimed)
-                .is_none()
-            {
+            if self.evict_below(locked, above, what_for, claimed).is_none() {
                 return false;
             }
         }
@@ -152,23 +132,9 @@ impl State {
         what_for: For,
         claimed: &mut Claimed,
     ) -> Option<u64> {
-        let (number, id) = self.choose(locked, above, what_for)?;
-        let guarded = locked.of(id);
-        guarded.stage = Stage::Claimed;
-        let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
-        if timer != NO_TIMER {
-            self.remove_timer(locked, timer);
-        }
-        let weight = locked.weight(id);
-        let tenant = self.tenant_mut(number);
-        tenant.policy.evict(locked, id);
-        locked.hide(id);
-        tenant.events.count(Cause::Evicted);
-        self.forget_watched(id, Some(Cause::Evicted));
-        self.entries -= 1;
-        self.uncharge(number, weight, false);
-        self.consider_trim(number);
+        let id = self.choose(locked, above, what_for)?;
+        self.claim_linked(locked, id, Some(Cause::Evicted));
         claimed.push(locked, id);
-        Some(weight)
+        Some(locked.weight(id))
     }
 }

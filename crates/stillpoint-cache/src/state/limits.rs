@@ -3,7 +3,7 @@
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use super::{NoRoom, ROOT, State, Tenant, account};
+use super::{ROOT, State, Tenant, account};
 use crate::{
     node::{Id, Locked},
     policy::{Nodes, TURNS},
@@ -386,11 +386,16 @@ impl State {
     /// it. Looks at single tenants only where sums leave that open. Of a tenant beside its way it counts the
     /// larger of pins and min, so an insert that passes may evict what it can and be refused then: if pins in
     /// one tenant and minima below it keep more together, or if entries are too large.
-    pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), NoRoom> {
+    pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), InsertError> {
         let Inserter { number, weight } = inserter;
         let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
         if let Some(level) = self.path(number).find(too_large) {
-            return Err(NoRoom::TooLarge(level));
+            let (tenant, limit) = self.limit_of(level);
+            return Err(InsertError::TooLarge {
+                tenant,
+                limit,
+                weight,
+            });
         }
         let (mut protected, mut below, mut is_exact) = (0_u64, None, true);
         for level in self.path(number) {
@@ -408,7 +413,7 @@ impl State {
                 (protected, is_exact) = (self.protected_from(inserter, level), true);
             }
             if protected > left {
-                return Err(NoRoom::Protected(level));
+                return Err(self.full(level, weight));
             }
         }
         Ok(())
@@ -497,18 +502,13 @@ impl State {
         spare
     }
 
-    /// Chooses the entry that goes next below a limit, and returns whose it is.
-    pub(super) fn choose(
-        &mut self,
-        locked: &mut Locked,
-        above: u32,
-        what_for: For,
-    ) -> Option<(u32, Id)> {
+    /// Chooses the entry that goes next below a limit.
+    pub(super) fn choose(&mut self, locked: &mut Locked, above: u32, what_for: For) -> Option<Id> {
         if !self.tenant(above).gives() {
             return None;
         }
         if self.tenants.len() == 1 {
-            return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
+            return self.tenant_mut(ROOT).policy.candidate(locked);
         }
         let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
         let kinds = if what_for == For::Limit { 3 } else { 2 };
@@ -547,7 +547,7 @@ impl State {
         mut search: Search,
         own: u32,
         kinds: &[Protect],
-    ) -> Option<(u32, Id)> {
+    ) -> Option<Id> {
         let mut path = std::mem::take(&mut self.own_path);
         path.clear();
         path.extend(self.path(own).take_while(|&level| level != search.above));
@@ -589,7 +589,7 @@ impl State {
         path: &[u32],
         search: Search,
         kinds: &[Protect],
-    ) -> Option<(u32, Id)> {
+    ) -> Option<Id> {
         kinds.iter().find_map(|&protect| {
             let mut below = path.iter().rev().skip(1);
             path.iter().rev().find_map(|&above| {
@@ -608,7 +608,7 @@ impl State {
     }
 
     /// Chooses an entry that the search may take.
-    fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<(u32, Id)> {
+    fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<Id> {
         self.searches += 1;
         let mut standing = self.standing_victim(search);
         for _ in 0..TRIES {
@@ -619,7 +619,7 @@ impl State {
             if let Some(id) = self.candidate_of(locked, number, search) {
                 let victim = &mut self.tenant_mut(search.above).victim;
                 victim.left = victim.left.saturating_sub(1);
-                return Some((number, id));
+                return Some(id);
             }
             // Its entries are larger than what is not protected: another tenant is to give way.
             self.tenant_mut(search.above).victim = Victim::default();
@@ -631,8 +631,9 @@ impl State {
             // If its entries are too large, it comes into another list.
             next = self.next_giving(number, search);
             if self.gives_next(number, search) {
-                if let Some(id) = self.candidate_of(locked, number, search) {
-                    return Some((number, id));
+                let candidate = self.candidate_of(locked, number, search);
+                if candidate.is_some() {
+                    return candidate;
                 }
                 self.tenant_mut(number).passed = self.searches;
             }
@@ -728,23 +729,20 @@ impl State {
             && self.may_take(number, weight, search)
     }
 
-    /// Tells a user why there is no room: under the hold of the lock that has found it so, after
-    /// which the tenant may be gone.
-    pub fn refusal(&self, refused: NoRoom, weight: u64) -> InsertError {
-        let (NoRoom::TooLarge(number) | NoRoom::Protected(number)) = refused;
-        let limiting = self.tenant(number);
-        let (tenant, limit) = (Arc::clone(&limiting.handle.name), limiting.limits.max);
-        match refused {
-            NoRoom::TooLarge(_) => InsertError::TooLarge {
-                tenant,
-                limit,
-                weight,
-            },
-            NoRoom::Protected(_) => InsertError::Full {
-                tenant,
-                limit,
-                weight,
-            },
+    /// Tells a user that all below the limit of a tenant is protected: under the hold of the lock that has found it
+    /// so, after which the tenant may be gone.
+    pub(super) fn full(&self, number: u32, weight: u64) -> InsertError {
+        let (tenant, limit) = self.limit_of(number);
+        InsertError::Full {
+            tenant,
+            limit,
+            weight,
         }
+    }
+
+    /// Returns the name of a tenant, and its max.
+    fn limit_of(&self, number: u32) -> (Arc<str>, u64) {
+        let tenant = self.tenant(number);
+        (Arc::clone(&tenant.handle.name), tenant.limits.max)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::{
-    node::{Id, Locked, NO_TIMER, Stage},
+    node::{Id, Locked, Stage},
     policy::{Nodes, Standing},
     removal::Cause,
 };
@@ -67,14 +67,8 @@ impl State {
         }
         inherited.is_linked = true;
         guarded.link(number, tenant.policy.round());
-        let old_timer = {
-            let guarded = locked.of(old);
-            guarded.stage = Stage::Claimed;
-            std::mem::replace(&mut guarded.timer, NO_TIMER)
-        };
-        if old_timer != NO_TIMER {
-            self.remove_timer(locked, old_timer);
-        }
+        locked.of(old).stage = Stage::Claimed;
+        self.remove_timer(locked, old);
         self.set_timer(locked, new, expires);
         let tenant = self.tenant_mut(number);
         tenant.events.inserts += 1;

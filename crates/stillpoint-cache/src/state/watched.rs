@@ -112,7 +112,7 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, Entry, ManualClock, Op, cache::Section, state::ROOT};
+    use crate::{Cache, Entry, ManualClock, Op, state::ROOT};
     use std::{
         future::{Future, pending},
         panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -173,11 +173,10 @@ mod tests {
     fn a_compute_does_not_take_another_ones_note_for_its_own() {
         let cache = Cache::<u64, u64>::with_entries(10);
         cache.insert(1, 1);
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
+        let store = &cache.inner.section();
         let id = Id::of(cache.find(&1, store).expect("an entry"));
-        let loads = [(); 2].map(|()| Load::of(Arc::clone(cache.handle())));
-        let (mut state, mut locked) = cache.inner().lock(store);
+        let loads = [(); 2].map(|()| Load::of(Arc::clone(&cache.handle)));
+        let (mut state, mut locked) = cache.inner.lock(store);
         assert!(state.watch(&mut locked, id, &loads[0]));
         assert!(state.claim(&mut locked, id, Some(Cause::Evicted)));
         assert!(!state.watch(&mut locked, id, &loads[0]));
@@ -195,11 +194,10 @@ mod tests {
         load: &Arc<Load>,
     ) -> Option<u32> {
         thread::scope(|scope| {
-            let section = Section::begin();
-            let store = section.entries(cache.inner());
-            let (mut state, mut locked) = cache.inner().lock(store);
+            let store = &cache.inner.section();
+            let (mut state, mut locked) = cache.inner.lock(store);
             let insert = || scope.spawn(|| view.insert(1, 8));
-            cache.inner().shared.until_asked(insert);
+            cache.inner.shared.until_asked(insert);
             let id = Id::of(cache.find(&1, store).expect("an entry"));
             let owner = state.owner(&mut locked, id);
             assert!(state.watch(&mut locked, id, load));
@@ -211,9 +209,9 @@ mod tests {
     fn a_compute_learns_the_tenant_of_an_entry_that_is_linked_later() {
         let cache = Cache::<u64, u64>::with_entries(10);
         let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
-        let load = Load::of(Arc::clone(other.handle()));
+        let load = Load::of(Arc::clone(&other.handle));
         assert_eq!(watch_before_the_link(&cache, &tenant, &load), None);
-        let number = tenant.handle().number();
+        let number = tenant.handle.number();
         assert!(cache.with_state(|state| load.is_within(state, number)));
     }
 
@@ -226,8 +224,8 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|name| cache.tenant(name));
         a.insert(1, 7);
         clock.advance(hour);
-        let load = Load::of(Arc::clone(c.handle()));
-        let number = |view: &Cache<u64, u64>| view.handle().number();
+        let load = Load::of(Arc::clone(&c.handle));
+        let number = |view: &Cache<u64, u64>| view.handle.number();
         assert_eq!(watch_before_the_link(&cache, &b, &load), Some(number(&a)));
         assert_eq!(b.evict_some(1), 1);
         let is_within = |view| cache.with_state(|state| load.is_within(state, number(view)));
@@ -269,7 +267,7 @@ mod tests {
     fn what_a_deletion_under_way_is_about_to_take_is_not_computed_from() {
         let cache = Cache::<u64, u64>::with_entries(1000);
         let mut tenant = cache.tenant("tenant");
-        let number = tenant.handle().number();
+        let number = tenant.handle.number();
         tenant.extend([(1, 7), (2, 7)]);
         let next = |entry: Option<Entry<u64, u64>>| entry.map_or(0, Entry::into_value) + 1;
         // Begins before the deletion.
@@ -292,7 +290,7 @@ mod tests {
     #[test]
     fn a_computed_value_is_found_and_linked_under_one_hold_of_the_lock() {
         let (cache, step) = (Cache::<u64, u64>::with_entries(10), Barrier::new(2));
-        let shared = &cache.inner().shared;
+        let shared = &cache.inner.shared;
         cache.insert(1, 7);
         thread::scope(|scope| {
             let compute = scope.spawn(|| {

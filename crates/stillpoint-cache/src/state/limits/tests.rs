@@ -2,7 +2,7 @@
 //! `memory_recursiveprot`).
 
 use super::*;
-use crate::{Cache, cache::Section, node::Locked, state::Claimed, tenant::Handle};
+use crate::{Cache, node::Locked, state::Claimed, tenant::Handle};
 use proptest::prelude::*;
 
 /// Returns the protection of a group as the kernel computes it.
@@ -13,6 +13,13 @@ fn of_the_kernel(usage: u64, setting: u64, parent_effective: u64, siblings_prote
     } else {
         protected
     }
+}
+
+/// Returns a cache whose values are weights.
+fn weighed(max: u64) -> Cache<u64, u64> {
+    Cache::builder()
+        .max_weight(max, |_, &weight| weight)
+        .build()
 }
 
 fn tenant(state: &mut State, above: &Arc<Handle>, name: &str, min: u64, usage: u64) -> Arc<Handle> {
@@ -73,9 +80,7 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
 #[test]
 fn an_insert_that_pins_and_minima_of_siblings_refuse_evicts_nothing() {
     for pins_above in [false, true] {
-        let cache = Cache::builder()
-            .max_weight(100, |_, &weight| weight)
-            .build();
+        let cache = weighed(100);
         let [pinned, safe, inserter] =
             ["pinned", "safe", "inserter"].map(|name| cache.tenant(name));
         let pinned = if pins_above { cache.clone() } else { pinned };
@@ -138,10 +143,7 @@ fn to_find_or_make_a_tenant_evicts_nothing() {
     assert_eq!(count(), before);
     cache.with_state(|state| state.set_limits(ROOT, |limits| limits.max = 1 << 10));
     cache.with_state(|state| state.looks.set(0));
-    assert_eq!(
-        above.tenant("7").handle().number(),
-        many[7].handle().number()
-    );
+    assert_eq!(above.tenant("7").handle.number(), many[7].handle.number());
     let looks = cache.with_state(|state| state.looks.get());
     assert!(looks < 10, "{looks}");
     assert_eq!(count(), before);
@@ -180,9 +182,7 @@ fn inserts_do_not_look_at_tenants_that_have_nothing_to_give() {
 /// Returns the number of looks of inserts into a full cache, beside `idle` tenants with two entries each.
 /// `protect` sets the limits of these and of the tenant that inserts.
 fn looks_beside(idle: u64, weight: u64, protect: impl Fn(&Cache<u64, u64>, bool)) -> u64 {
-    let cache: Cache<u64, u64> = Cache::builder()
-        .max_weight(2 * weight * idle + 64, |_, &weight| weight)
-        .build();
+    let cache: Cache<u64, u64> = weighed(2 * weight * idle + 64);
     let busy = cache.tenant("busy");
     for number in 0..idle {
         let tenant = cache.tenant(&number.to_string());
@@ -279,7 +279,7 @@ proptest! {
             prop::collection::vec(any::<prop::sample::Index>(), uses)
         }),
     ) {
-        let cache = Cache::builder().max_weight(u64::MAX, |_, &weight| weight).build();
+        let cache = weighed(u64::MAX);
         let mut tenants = vec![cache.clone()];
         for (number, &(parent, ..)) in tree.iter().enumerate() {
             tenants.push(tenants[parent.index(tenants.len())].tenant(&number.to_string()));
@@ -293,11 +293,10 @@ proptest! {
             tenant.set_min(if min % 4 == 0 { min } else { near });
             tenant.set_low(low);
         }
-        let numbers: Vec<u32> = tenants.iter().map(|tenant| tenant.handle().number()).collect();
+        let numbers: Vec<u32> = tenants.iter().map(|tenant| tenant.handle.number()).collect();
         let above = *above.get(&numbers);
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
-        let (mut state, mut locked) = cache.inner().lock(store);
+        let store = &cache.inner.section();
+        let (mut state, mut locked) = cache.inner.lock(store);
         state.set_limits(ROOT, |limits| limits.max = max);
         let within: Vec<u32> = state.below(above).collect();
         let inserter = (weight > 0).then(|| Inserter { number: *number.get(&within), weight });
@@ -308,7 +307,7 @@ proptest! {
         for key in uses.iter().flat_map(|key| [key; 2]) {
             let _ = cache.get(&(key.index(entries.len()) as u64));
         }
-        let (mut state, _) = cache.inner().lock(store);
+        let (mut state, _) = cache.inner.lock(store);
         let own = inserter.map_or(above, |inserter| inserter.number);
         let levels: Vec<u32> = state.path(own).take_while(|&level| level != above).collect();
         let below = [Protect::MinAndLow, Protect::Min].map(|protect| (above, protect));
@@ -336,8 +335,8 @@ proptest! {
         let first = searches.iter().position(finds_one);
         let chosen = state.choose(&mut locked, above, what_for);
         prop_assert_eq!(chosen.is_some(), first.is_some());
-        if let (Some((number, id)), Some(first)) = (chosen, first) {
-            let weight = locked.weight(id);
+        if let (Some(id), Some(first)) = (chosen, first) {
+            let (number, weight) = (locked.of(id).tenant, locked.weight(id));
             let takes = |search| may_take(&state, number, weight, search);
             prop_assert!(searches[first..].iter().copied().any(takes));
             // Nothing that is better protected goes before it, if the first searches look at all entries.
@@ -438,11 +437,10 @@ fn a_search_in_a_chain_of_tenants_is_linear_in_its_depth() {
 
 /// Returns the frequencies of the entries of the first `keys` keys, which are in the cache.
 fn frequencies(cache: &Cache<u64, u64>, keys: u64) -> impl Iterator<Item = u8> {
-    let section = Section::begin();
-    let store = section.entries(cache.inner());
+    let store = &cache.inner.section();
     let find = |key| Id::of(cache.find(&key, store).expect("it is there"));
     let found: Vec<Id> = (0..keys).map(find).collect();
-    let (_state, locked) = cache.inner().lock(store);
+    let (_state, locked) = cache.inner.lock(store);
     let all: Vec<u8> = found.iter().map(|&id| locked.frequency(id)).collect();
     all.into_iter()
 }
@@ -451,9 +449,7 @@ fn frequencies(cache: &Cache<u64, u64>, keys: u64) -> impl Iterator<Item = u8> {
 #[test]
 fn no_insert_is_refused_for_ever_while_there_is_an_entry_that_it_may_take() {
     for heavy in [1, 10, 100, 500] {
-        let cache = Cache::builder()
-            .max_weight(20 * heavy + 64, |_, &weight| weight)
-            .build();
+        let cache = weighed(20 * heavy + 64);
         let [safe, other] = ["safe", "other"].map(|name| cache.tenant(name));
         let keys = heavy + 64;
         (0..keys).for_each(|key| safe.insert(key, if key < heavy { 20 } else { 1 }));
@@ -482,9 +478,7 @@ fn each_entry_comes_to_the_search_that_may_take_it() {
     let weight = |&key: &u64| if (4..64).contains(&key) { 4 } else { 20 };
     let keys = 128;
     let max = (0..keys).map(|key| weight(&key)).sum();
-    let cache = Cache::builder()
-        .max_weight(max, |_, &weight| weight)
-        .build();
+    let cache = weighed(max);
     let [safe, other] = ["safe", "other"].map(|name| cache.tenant(name));
     (0..keys).for_each(|key| safe.insert(key, weight(&key)));
     safe.set_min(max - 5);
@@ -502,7 +496,7 @@ fn each_entry_comes_to_the_search_that_may_take_it() {
 
 #[test]
 fn what_a_low_protects_stays_while_a_tenant_has_more_than_its_min() {
-    let cache = Cache::builder().max_weight(30, |_, &weight| weight).build();
+    let cache = weighed(30);
     let [spare, low, inserter] = ["spare", "low", "inserter"].map(|name| cache.tenant(name));
     spare.set_min(15);
     (0..11).for_each(|key| spare.insert(key, if key == 0 { 10 } else { 1 }));
@@ -518,7 +512,7 @@ fn what_a_low_protects_stays_while_a_tenant_has_more_than_its_min() {
 /// Looks at it cost it nothing and earn it nothing.
 #[test]
 fn inserts_of_others_leave_a_protected_tenant_as_it_is() {
-    let cache = Cache::builder().max_weight(60, |_, &weight| weight).build();
+    let cache = weighed(60);
     let [safe, busy] = ["safe", "busy"].map(|name| cache.tenant(name));
     safe.set_min(39);
     (0..20).for_each(|key| safe.insert(key, 2));
@@ -530,9 +524,9 @@ fn inserts_of_others_leave_a_protected_tenant_as_it_is() {
     assert!(busy.try_insert(1000, 21).is_err());
     assert_eq!(cache.weighted_bytes(), 40);
     assert!(frequencies(&cache, 20).all(|frequency| frequency == 3));
-    let section = Section::begin();
-    let (state, _) = cache.inner().lock(section.entries(cache.inner()));
-    let tenant = state.tenant(safe.handle().number());
+    let store = &cache.inner.section();
+    let (state, _) = cache.inner.lock(store);
+    let tenant = state.tenant(safe.handle.number());
     assert_eq!((tenant.worth.earned, tenant.next_weight), (0.0, 2));
 }
 
