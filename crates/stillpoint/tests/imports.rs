@@ -342,6 +342,27 @@ fn files_of_the_store_import_upwards() {
     }
 }
 
+/// The order is that of the comment in `lib.rs`. A folder belongs to its file.
+#[test]
+fn files_of_the_cache_import_upwards() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stillpoint-cache/src");
+    let head = fs::read_to_string(folder.join("lib.rs")).unwrap();
+    let lines = head.lines().filter(|line| line.starts_with("// - `"));
+    let names = lines.filter_map(|line| line.split(':').next());
+    let files: Vec<_> = names
+        .flat_map(|names| names.split('`').skip(1).step_by(2))
+        .collect();
+    let place = |of: &Module| files.iter().position(|file| *file == of[0]);
+    let mut sources = Vec::new();
+    read(&folder, &Module::new(), &mut sources);
+    sources.retain(|(at, _)| *at != module("lib"));
+    for (at, imported) in imports(&sources) {
+        assert!(place(&at).is_some(), "{at:?} is not in the list");
+        let below = imported.iter().filter(|file| place(file) > place(&at));
+        assert_eq!(below.collect::<Vec<_>>(), Vec::<&Module>::new(), "{at:?}");
+    }
+}
+
 #[test]
 fn an_upward_import_is_found() {
     let texts = [
