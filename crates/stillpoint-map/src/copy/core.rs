@@ -78,7 +78,7 @@ impl<K, V, C: Copy> HasTables for Core<K, V, C> {
     }
 }
 
-/// The entries have no hashes with them: so a table that grows asks for those of the keys, before any lock
+/// Entries in slots have no hashes with them: so a table that grows asks for those of the keys, before any lock
 /// is taken. That is user code, and left to the threads that change the map. Tables that shrink, or only
 /// leave their spills behind, need no hashes: the service thread moves them, too.
 impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Core<K, V, C> {

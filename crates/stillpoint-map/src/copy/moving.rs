@@ -352,18 +352,24 @@ mod tests {
     }
 
     thread_local! {
-        /// A map, and the next key for it, which is put in when a key is hashed.
-        static TO_PUT: Cell<Option<(*const Alone, u64)>> = const { Cell::new(None) };
+        /// A map, and the number of the next key for it, which is put in when a key is hashed; and the bit of
+        /// its hash that chooses a half of the bucket.
+        static TO_PUT: Cell<Option<(*const Alone, u64, u32)>> = const { Cell::new(None) };
         /// How often a key was hashed for a move.
         static HASHED: Cell<usize> = const { Cell::new(0) };
     }
 
+    /// The key of this number, of the half `number % 2`.
+    fn of_half(number: u64, half: u32) -> u64 {
+        number | (number % 2) << half
+    }
+
     fn hash_and_put(key: &u64) -> u64 {
-        if let Some((map, next)) = TO_PUT.take() {
+        if let Some((map, next, half)) = TO_PUT.take() {
             HASHED.set(HASHED.get() + 1);
             // SAFETY: the map stays until `TO_PUT` is `None` again.
-            unsafe { &*map }.put(next, next);
-            TO_PUT.set(Some((map, next + 1)));
+            unsafe { &*map }.put(of_half(next, half), next);
+            TO_PUT.set(Some((map, next + 1, half)));
         }
         hash_of(key)
     }
@@ -430,22 +436,21 @@ mod tests {
             .flat_map(|(entries, is_merged)| [1, 3].map(|more| (entries, is_merged, more)))
         {
             let map = Alone::new(1000, false, hash_and_put);
-            let bits = map.table().bits();
-            // Of the first bucket, or of the first two.
-            let home = |key: u64| (u64::from(is_merged) * (key % 2)) << (64 - bits);
-            let keys = (0..entries).map(|key| key | home(key));
-            keys.clone().for_each(|key| map.put(key, key));
+            // Of halves of the first bucket, or of the first two.
+            let bits = map.table().bits() - u32::from(is_merged);
+            let key = |number| of_half(number, 63 - bits);
+            (0..entries).for_each(|number| map.put(key(number), number));
             if is_merged {
-                assert!(map.table().set_next(Table::new(bits - 1).expect("memory")));
+                assert!(map.table().set_next(Table::new(bits).expect("memory")));
                 while map.writer().help() != Progress::Finished {}
             }
             let from = map.table();
-            assert!(from.set_next(Table::new(from.bits() + more).expect("memory")));
+            assert!(from.set_next(Table::new(bits + more).expect("memory")));
             let first = 1000;
-            TO_PUT.set(Some((&raw const map, first)));
+            TO_PUT.set(Some((&raw const map, first, 63 - bits)));
             HASHED.set(0);
             let progress = Move::of(from).expect("it moves").help(map.writer());
-            let (_, next) = TO_PUT.take().expect("it was set");
+            let (_, next, _) = TO_PUT.take().expect("it was set");
             let hashed = HASHED.get() as u64;
             assert!(from.at(0).word().is_moved());
             assert!(progress != Progress::LeftOut);
@@ -453,8 +458,8 @@ mod tests {
                 hashed <= entries + 2 * SLOTS as u64,
                 "{hashed} of {entries}"
             );
-            for key in keys.chain(first..next) {
-                assert_eq!(map.find(key), Some(key));
+            for number in (0..entries).chain(first..next) {
+                assert_eq!(map.find(key(number)), Some(number));
             }
         }
     }

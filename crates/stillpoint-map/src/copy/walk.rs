@@ -2,7 +2,7 @@
 //! that stays is visited once, whatever the table does.
 //!
 //! A step loads the word of a bucket, and then the spill. A key that an update takes from a slot to
-//! the spill in between is in both, and the second time it is passed over. Entries have no hashes
+//! the spill in between is in both, and the second time it is passed over. Slots have no hashes
 //! with them: where a bucket begins below the walk's position, because the table has shrunk, their
 //! keys are hashed.
 
