@@ -7,8 +7,7 @@
 //! | `view` | the lines of the screen |
 //! | `screen` | the terminal and its keys |
 //!
-//! Each imports only files above it. The program changes nothing in the processes, and never maps
-//! their pages.
+//! The program changes nothing in the processes, and never maps their pages.
 
 use std::{
     io::{self, Write},
