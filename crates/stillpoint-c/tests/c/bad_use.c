@@ -2,7 +2,6 @@
 #include "check.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <stillpoint/rcupdate.h>
 #include <unistd.h>
@@ -246,15 +245,13 @@ int main(int count_of_arguments, char **arguments)
     CHECK(stillpoint_domain_destroy(stillpoint_qsbr_global()) == -EINVAL && said("global domain"));
 
     /* Threads that end while they read: said, and reported as stalls. They are never taken for having left. */
-    CHECK(pthread_create(&thread, NULL, ends_online, NULL) == 0);
-    pthread_join(thread, NULL);
+    run_thread(ends_online, NULL);
     stillpoint_cookie cookie = stillpoint_domain_start_poll(stillpoint_qsbr_global());
     CHECK(!stillpoint_domain_poll(stillpoint_qsbr_global(), cookie));
     CHECK(said("while it is an online QSBR reader"));
     stillpoint_domain_set_stall_timeout(NULL, 1);
     stillpoint_domain_on_stall(NULL, stalled, &stage);
-    CHECK(pthread_create(&thread, NULL, ends_inside, NULL) == 0);
-    pthread_join(thread, NULL);
+    run_thread(ends_inside, NULL);
     CHECK(said("ends inside a read-side critical section"));
     cookie = stillpoint_start_poll();
     CHECK(!stillpoint_poll(cookie));

@@ -1,7 +1,6 @@
 /* The read side, grace periods, callbacks, cookies, deferred frees and QSBR, with readers in four threads. */
 #include "check.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -128,9 +127,7 @@ int main(void)
     CHECK(stillpoint_kvfree_barrier() == 0);
     CHECK(stillpoint_kvfree(malloc(16)) == 0 && stillpoint_kvfree_barrier_nested() == 0);
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (int n = 0; n < 5; n++) {
-        CHECK(pthread_join(threads[n], NULL) == 0);
-    }
+    join_all(threads, 5);
 
     struct stillpoint_domain *domain = stillpoint_domain_new();
     CHECK(domain != NULL && domain != stillpoint_global());

@@ -3,6 +3,7 @@
 #define STILLPOINT_TESTS_CHECK_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <stillpoint/stillpoint.h>
@@ -16,6 +17,28 @@
             abort();                                                                              \
         }                                                                                         \
     } while (0)
+
+static inline void start_all(pthread_t *threads, int count, void *(*run)(void *), void *argument)
+{
+    for (int n = 0; n < count; n++) {
+        CHECK(pthread_create(&threads[n], NULL, run, argument) == 0);
+    }
+}
+
+static inline void join_all(const pthread_t *threads, int count)
+{
+    for (int n = 0; n < count; n++) {
+        CHECK(pthread_join(threads[n], NULL) == 0);
+    }
+}
+
+/* Runs a thread to its end. */
+static inline void run_thread(void *(*run)(void *), void *argument)
+{
+    pthread_t thread;
+    start_all(&thread, 1, run, argument);
+    join_all(&thread, 1);
+}
 
 /* Returns the status of a child that has ended. */
 static inline int end_of(pid_t child)

@@ -2,7 +2,6 @@
 #include "check.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stillpoint/map.h>
 #include <string.h>
 #include <time.h>
@@ -499,9 +498,7 @@ static void test_threads(struct stillpoint_domain *domain)
         pause_for_a_moment();
         check_in_a_child();
     }
-    for (size_t n = 0; n < WRITERS + READERS; n++) {
-        CHECK(pthread_join(threads[n], NULL) == 0);
-    }
+    join_all(threads, WRITERS + READERS);
     CHECK(stillpoint_map_count(shared) == STAYS + put_in - taken_out);
     unsigned long left = 0;
     CHECK(stillpoint_map_destroy(shared, release_at_once, &left) == 0 && left == STAYS + put_in - taken_out);
@@ -544,12 +541,8 @@ static void test_races(void)
     pthread_t threads[RACERS];
     shared = new_map(NULL, 0);
     CHECK(pthread_barrier_init(&start_of_race, NULL, RACERS) == 0);
-    for (int n = 0; n < RACERS; n++) {
-        CHECK(pthread_create(&threads[n], NULL, races, NULL) == 0);
-    }
-    for (int n = 0; n < RACERS; n++) {
-        CHECK(pthread_join(threads[n], NULL) == 0);
-    }
+    start_all(threads, RACERS, races, NULL);
+    join_all(threads, RACERS);
     CHECK(won[0] == RACES && won[1] == RACES / 2 && stillpoint_map_count(shared) == RACES / 2);
     unsigned long left = 0;
     CHECK(stillpoint_map_destroy(shared, release_at_once, &left) == 0 && left == RACES / 2);

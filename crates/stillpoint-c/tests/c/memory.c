@@ -3,7 +3,6 @@
 #include "refusing_malloc.h"
 
 #include <stillpoint/map.h>
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,9 +93,7 @@ static void with_and_without_service(struct stillpoint_domain *domain)
     sleep(2);
     by_heads(domain, true);
     sleep(2);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, in_a_new_thread, domain) == 0);
-    CHECK(pthread_join(thread, NULL) == 0);
+    run_thread(in_a_new_thread, domain);
 }
 
 static void reserve(void)

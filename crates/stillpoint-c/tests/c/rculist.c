@@ -1,7 +1,6 @@
 /* <stillpoint/rculist.h>: what each function does, and readers beside a writer that adds, replaces, moves and takes off. Also compiled as C++. */
 #include "check.h"
 
-#include <pthread.h>
 #include <stillpoint/rculist.h>
 
 struct entry {
@@ -178,9 +177,7 @@ static void test_readers(void)
         hlist_add_head_rcu(&e[n]->node, &chain);
     }
     CHECK(pthread_barrier_init(&begin, NULL, 3) == 0);
-    for (int n = 0; n < 2; n++) {
-        CHECK(pthread_create(&threads[n], NULL, read_all, NULL) == 0);
-    }
+    start_all(threads, 2, read_all, NULL);
     pthread_barrier_wait(&begin);
     unsigned long random = 1;
     for (long round = 0; round < ROUNDS; round++) {
@@ -199,9 +196,7 @@ static void test_readers(void)
         kvfree_rcu(old, rcu);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (int n = 0; n < 2; n++) {
-        pthread_join(threads[n], NULL);
-    }
+    join_all(threads, 2);
     kvfree_rcu_barrier();
     for (long n = 0; n < ENTRIES; n++) {
         free(e[n]);

@@ -2,7 +2,6 @@
 #include "check.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stillpoint/rcupdate.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* Readers of private domains by inlined functions: grace periods wait for them, they nest with the other functions, leave when asked to, and wake waiters. */
 #include "check.h"
 
-#include <pthread.h>
 
 enum { THREADS = 4, ROUNDS = 2000 };
 
@@ -52,9 +51,7 @@ static void replace_all(void)
     pthread_t threads[THREADS];
     shared = value(0);
     stop = 0;
-    for (int n = 0; n < THREADS; n++) {
-        CHECK(pthread_create(&threads[n], NULL, read_all, NULL) == 0);
-    }
+    start_all(threads, THREADS, read_all, NULL);
     pthread_barrier_wait(&steps);
     for (long n = 1; n <= ROUNDS; n++) {
         struct value *old = __atomic_exchange_n(&shared, value(n), __ATOMIC_ACQ_REL);
@@ -67,9 +64,7 @@ static void replace_all(void)
         }
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (int n = 0; n < THREADS; n++) {
-        pthread_join(threads[n], NULL);
-    }
+    join_all(threads, THREADS);
     free(shared);
 }
 

@@ -1,7 +1,6 @@
 /* Threads that end, handlers that read, processes that fork. */
 #include "check.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -62,9 +61,7 @@ static void late_beside_its_successor(void *unused)
 {
     pthread_t threads[SUCCESSORS];
     (void)unused;
-    for (int n = 0; n < SUCCESSORS; n++) {
-        CHECK(pthread_create(&threads[n], NULL, successor, NULL) == 0);
-    }
+    start_all(threads, SUCCESSORS, successor, NULL);
     pthread_barrier_wait(&steps);
     stillpoint_cookie cookie = stillpoint_get_state();
     for (int n = 0; n < 3; n++) {
@@ -73,9 +70,7 @@ static void late_beside_its_successor(void *unused)
     }
     CHECK(!stillpoint_poll(cookie));
     pthread_barrier_wait(&steps);
-    for (int n = 0; n < SUCCESSORS; n++) {
-        pthread_join(threads[n], NULL);
-    }
+    join_all(threads, SUCCESSORS);
     CHECK(stillpoint_poll(cookie));
 }
 
@@ -129,10 +124,8 @@ static void test_qsbr_ends(void)
     struct stillpoint_statistics before, after;
     CHECK(pthread_key_create(&qsbr_key, leaves_late) == 0);
     for (int n = 0; n < 99; n++) {
-        pthread_t thread;
         enum how how = (enum how)(n % 3);
-        CHECK(pthread_create(&thread, NULL, ends_online, &how) == 0);
-        pthread_join(thread, NULL);
+        run_thread(ends_online, &how);
         CHECK(stillpoint_domain_synchronize(stillpoint_qsbr_global()) == 0);
         CHECK(stillpoint_domain_statistics(stillpoint_qsbr_global(), n == 0 ? &before : &after, sizeof before) == 0);
     }
@@ -285,24 +278,18 @@ int main(void)
 {
     CHECK(pthread_key_create(&key, late) == 0);
     for (int n = 0; n < 8; n++) {
-        pthread_t thread;
         int open = n % 2;
-        CHECK(pthread_create(&thread, NULL, ends, &open) == 0);
-        pthread_join(thread, NULL);
+        run_thread(ends, &open);
         CHECK(stillpoint_synchronize() == 0);
     }
     CHECK(late_reads == 8);
     for (int n = 0; n < 200; n++) {
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, reads_once, NULL) == 0);
-        pthread_join(thread, NULL);
+        run_thread(reads_once, NULL);
     }
     pthread_key_t other;
-    pthread_t thread;
     CHECK(pthread_key_create(&other, late_beside_its_successor) == 0);
     CHECK(pthread_barrier_init(&steps, NULL, SUCCESSORS + 1) == 0);
-    CHECK(pthread_create(&thread, NULL, ends_before_its_successor, &other) == 0);
-    pthread_join(thread, NULL);
+    run_thread(ends_before_its_successor, &other);
     struct stillpoint_statistics statistics;
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
     CHECK(statistics.records < SUCCESSORS + 100); /* records are used again */

@@ -2,7 +2,6 @@
 #include "check.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <string.h>
 
 static int called;
@@ -52,9 +51,7 @@ int main(void)
     FIND(library, domain_read_unlock);
 
     /* The destructors of a live thread hold a library by themselves, those of its service thread, too: so first a thread that is gone. */
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, reads, NULL) == 0);
-    pthread_join(thread, NULL);
+    run_thread(reads, NULL);
     CHECK(dlclose(library) == 0);
     library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     CHECK(library != NULL);

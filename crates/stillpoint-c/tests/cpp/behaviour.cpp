@@ -32,17 +32,13 @@ void retires_when_all_sections_have_ended()
         domain.lock();
         domain.lock(); // a level: the region ends with the outermost
         inside = true;
-        while (!leave) {
-            std::this_thread::yield();
-        }
+        wait_until([&] { return leave.load(); });
         domain.unlock();
         std::this_thread::sleep_for(a_while);
         CHECK("saferecl.rcu.general/5", deleted == 0);
         domain.unlock();
     });
-    while (!inside) {
-        std::this_thread::yield();
-    }
+    wait_until([&] { return inside.load(); });
     (new node)->retire();
     rcu::rcu_retire(new outside);
     std::atomic<bool> synchronized{false}, passed{false};
@@ -95,23 +91,17 @@ void only_older_sections_count()
     // A section that begins after the grace period that is waited for may last.
     std::atomic<int> turn{0};
     std::thread reader([&] {
-        while (turn != 1) {
-            std::this_thread::yield();
-        }
+        wait_until([&] { return turn == 1; });
         std::scoped_lock section(domain);
         turn = 2;
-        while (turn != 3) {
-            std::this_thread::yield();
-        }
+        wait_until([&] { return turn == 3; });
     });
     deleted = 0;
     rcu::rcu_retire(new int(1), [](int *p) { deleted++; delete p; });
     rcu::rcu_barrier();
     CHECK("saferecl.rcu.domain.func, rcu_barrier", deleted == 1);
     turn = 1;
-    while (turn != 2) {
-        std::this_thread::yield();
-    }
+    wait_until([&] { return turn == 2; });
     rcu::rcu_barrier(); // nothing is pending: it is no rcu_synchronize, and the section does not hold it up
     turn = 3;
     reader.join();
@@ -432,9 +422,7 @@ void synchronize_orders_sections()
     std::atomic<int> saw_no_x{0};
     auto meet = [&](int number) {
         ready.fetch_add(1);
-        while (ready.load() < 2 * number) {
-            std::this_thread::yield();
-        }
+        wait_until([&] { return ready >= 2 * number; });
     };
     std::thread reader([&] {
         for (int i = 1, met = 0; i <= rounds; i++) {

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sched.h>
 
 #ifdef STILLPOINT_STD_RCU
 namespace rcu = std;
@@ -29,5 +30,13 @@ extern "C" __attribute__((visibility("default"))) const char *__tsan_default_sup
             std::abort();                                                                          \
         }                                                                                          \
     } while (0)
+
+template <class Condition>
+void wait_until(Condition condition)
+{
+    while (!condition()) {
+        ::sched_yield();
+    }
+}
 
 #endif

@@ -27,9 +27,7 @@ static_assert(noexcept(stillpoint::rcu_synchronize(std::declval<stillpoint::rcu_
 template <class Domain>
 void retires_after_its_readers(Domain &domain, std::atomic<bool> &inside, std::atomic<bool> &leave, std::thread &reader)
 {
-    while (!inside) {
-        std::this_thread::yield();
-    }
+    wait_until([&] { return inside.load(); });
     deleted = 0;
     (new node)->retire({}, domain);
     stillpoint::rcu_retire(new int, [](int *p) { deleted++; delete p; }, domain);
@@ -73,9 +71,7 @@ void qsbr()
             std::scoped_lock level(domain);
             inside = true;
         }
-        while (!leave) {
-            std::this_thread::yield();
-        }
+        wait_until([&] { return leave.load(); });
         CHECK("extension", deleted == 0);
         stillpoint::rcu_qsbr_quiescent_state();
         {
