@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{Drops, Reader, child, registered, run_alone, wait_until};
+use common::{Drops, Reader, registered, wait_until};
 use crossbeam_epoch::{self as epoch, Collector};
 use std::{
-    fs,
+    env, fs,
     io::Write,
     panic::{self, AssertUnwindSafe},
-    process::exit,
+    process::{Command, exit},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI32, Ordering},
@@ -21,11 +21,16 @@ use std::{
 
 /// Runs `test` alone, in which `work` is what is tested. Its output; `None` in that process.
 fn alone(test: &str, work: impl FnOnce()) -> Option<String> {
-    if child().is_some() {
+    const CHILD: &str = "STILLPOINT_TEST_CHILD";
+    if env::var_os(CHILD).is_some() {
         work();
         return None;
     }
-    let output = run_alone(test, "yes");
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "yes")
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let failed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{said}{failed}", output.status);
@@ -38,13 +43,10 @@ fn say(what: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
-}
-
 #[test]
 fn no_thread_is_started_before_there_is_garbage() {
     let _ = alone("no_thread_is_started_before_there_is_garbage", || {
+        let threads = || fs::read_dir("/proc/self/task").unwrap().count();
         let before = threads();
         let (_collector, handle) = registered();
         for _ in 0..10_000 {

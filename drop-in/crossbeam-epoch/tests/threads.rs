@@ -22,10 +22,6 @@ fn service_threads() -> usize {
         .count()
 }
 
-fn defer(collector: &Collector, work: impl FnOnce() + Send + 'static) {
-    collector.register().pin().defer(work);
-}
-
 /// Threads that lose their processor for long count as blocked, so there may be some more.
 #[test]
 fn a_thousand_collectors_have_a_few_threads() {
@@ -52,7 +48,7 @@ fn collectors_whose_functions_wait_for_each_other_go_on() {
     let barrier = Arc::new(Barrier::new(COLLECTORS + 1));
     for collector in &collectors {
         let barrier = Arc::clone(&barrier);
-        defer(collector, move || _ = barrier.wait());
+        collector.register().pin().defer(move || barrier.wait());
     }
     // Returns once all functions run at a time.
     barrier.wait();
@@ -63,7 +59,7 @@ fn collectors_whose_functions_wait_for_each_other_go_on() {
 fn the_end_of_a_collector_does_not_wait_for_another_ones_function() {
     let (blocked, one, another) = (Collector::new(), Collector::new(), Collector::new());
     let ((enter, entered), (leave, may_leave)) = (channel(), channel::<()>());
-    defer(&blocked, move || {
+    blocked.register().pin().defer(move || {
         enter.send(()).expect("the test waits");
         let _ = may_leave.recv();
     });

@@ -107,18 +107,3 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
 pub const fn some(count: usize) -> usize {
     if cfg!(miri) { count / 100 + 3 } else { count }
 }
-
-/// Runs `test` of this program in its own process, with `value` in the environment; returns
-/// its output. The test sees it by [`child`].
-pub fn run_alone(test: &str, value: &str) -> std::process::Output {
-    std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env("STILLPOINT_TEST_CHILD", value)
-        .output()
-        .unwrap()
-}
-
-/// What the parent has said, in a process of [`run_alone`].
-pub fn child() -> Option<String> {
-    std::env::var("STILLPOINT_TEST_CHILD").ok()
-}

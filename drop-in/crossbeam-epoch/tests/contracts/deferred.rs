@@ -216,28 +216,24 @@ fn functions_of_all_sizes_run_once() {
     #[repr(align(64))]
     struct Aligned(u8);
     let sum = Arc::new(AtomicUsize::new(0));
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
     let (collector, handle) = registered();
-    {
-        static CALLS: AtomicUsize = AtomicUsize::new(0);
-        let guard = handle.pin();
-        guard.defer(|| CALLS.fetch_add(1, Ordering::Relaxed));
-        let (a, b) = (3_u8, 4_u32);
-        guard.defer(move || CALLS.fetch_add(usize::from(a) + b as usize, Ordering::Relaxed));
-        let theirs = Arc::clone(&sum);
-        guard.defer(move || theirs.fetch_add(1, Ordering::Relaxed));
-        let theirs = Arc::clone(&sum);
-        let words = [2_usize; 9];
-        guard.defer(move || theirs.fetch_add(words.iter().sum(), Ordering::Relaxed));
-        let (theirs, aligned) = (Arc::clone(&sum), Aligned(5));
-        guard.defer(move || {
-            assert_eq!((&raw const aligned).addr() % 64, 0);
-            theirs.fetch_add(usize::from(aligned.0), Ordering::Relaxed)
-        });
-        drop(guard);
-        drop(handle);
-        drop(collector);
-        assert_eq!(CALLS.load(Ordering::Relaxed), 8);
-    }
+    let guard = handle.pin();
+    guard.defer(|| CALLS.fetch_add(1, Ordering::Relaxed));
+    let (a, b) = (3_u8, 4_u32);
+    guard.defer(move || CALLS.fetch_add(usize::from(a) + b as usize, Ordering::Relaxed));
+    let theirs = Arc::clone(&sum);
+    guard.defer(move || theirs.fetch_add(1, Ordering::Relaxed));
+    let theirs = Arc::clone(&sum);
+    let words = [2_usize; 9];
+    guard.defer(move || theirs.fetch_add(words.iter().sum(), Ordering::Relaxed));
+    let (theirs, aligned) = (Arc::clone(&sum), Aligned(5));
+    guard.defer(move || {
+        assert_eq!((&raw const aligned).addr() % 64, 0);
+        theirs.fetch_add(usize::from(aligned.0), Ordering::Relaxed)
+    });
+    drop((guard, handle, collector));
+    assert_eq!(CALLS.load(Ordering::Relaxed), 8);
     assert_eq!(
         (sum.load(Ordering::Relaxed), Arc::strong_count(&sum)),
         (24, 1)

@@ -25,25 +25,19 @@ fn a_handle_counts_its_own_guards() {
     assert!(!one.is_pinned());
 }
 
-/// The same of the thread's own handle, beside a section of the program's in the global domain.
+/// The same of the thread's own handle, beside a section of the program's in the global domain. Nor
+/// does a guard hold up the program's own grace periods.
 #[test]
-fn a_section_of_the_programs_own_is_no_pin() {
+fn sections_of_the_programs_own_are_no_pins() {
     let section = stillpoint::read_lock();
     assert!(!epoch::is_pinned());
     let guard = epoch::pin();
     assert!(epoch::is_pinned());
     drop(section);
     assert!(epoch::is_pinned());
-    drop(guard);
-    assert!(!epoch::is_pinned());
-}
-
-/// And a guard does not hold up the program's own grace periods, nor are these refused in one.
-#[test]
-fn a_guard_does_not_hold_up_the_global_domain() {
-    let guard = epoch::pin();
     stillpoint::synchronize();
     drop(guard);
+    assert!(!epoch::is_pinned());
 }
 
 /// Contract 3: which collector a guard belongs to.

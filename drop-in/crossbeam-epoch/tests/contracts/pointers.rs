@@ -111,6 +111,13 @@ fn a_users_own_pointable_is_freed_by_itself() {
 
 #[test]
 fn objects_of_all_kinds_are_freed_whatever_their_tag() {
+    static GONE: AtomicUsize = AtomicUsize::new(0);
+    struct Nothing;
+    impl Drop for Nothing {
+        fn drop(&mut self) {
+            GONE.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     let drops = Drops::default();
     let (collector, handle) = registered();
     {
@@ -120,28 +127,15 @@ fn objects_of_all_kinds_are_freed_whatever_their_tag() {
             guard.defer_destroy(Owned::new(7_u64).with_tag(3).into_shared(guard));
             guard.defer_destroy(Owned::new(()).into_shared(guard));
             guard.defer_destroy(Owned::new([0_u8; 5000]).into_shared(guard));
-            guard.defer_destroy(
-                Owned::new(String::from("a string"))
-                    .with_tag(7)
-                    .into_shared(guard),
-            );
-            guard.defer_destroy(
-                Owned::new((drops.one(), [0_u64; 500]))
-                    .with_tag(1)
-                    .into_shared(guard),
-            );
-            struct Nothing(std::marker::PhantomData<u8>);
-            static GONE: AtomicUsize = AtomicUsize::new(0);
-            impl Drop for Nothing {
-                fn drop(&mut self) {
-                    GONE.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            guard.defer_destroy(Owned::new(Nothing(std::marker::PhantomData)).into_shared(guard));
+            let string = Owned::new(String::from("a string"));
+            guard.defer_destroy(string.with_tag(7).into_shared(guard));
+            let large = Owned::new((drops.one(), [0_u64; 500]));
+            guard.defer_destroy(large.with_tag(1).into_shared(guard));
+            guard.defer_destroy(Owned::new(Nothing).into_shared(guard));
         }
     }
     drop((handle, collector));
-    assert_eq!(drops.count(), 1);
+    assert_eq!((drops.count(), GONE.load(Ordering::Relaxed)), (1, 1));
 }
 
 #[test]
@@ -179,22 +173,20 @@ fn a_raw_pointer_is_aligned() {
 /// A pointer that is shown is not followed.
 #[test]
 fn pointers_are_shown_without_a_look_at_what_is_there() {
-    assert_eq!(format!("{:p}", Atomic::<u64>::null()), "0x0");
-    assert_eq!(format!("{:p}", Shared::<[MaybeUninit<u8>]>::null()), "0x0");
     let dangling = Shared::from(std::ptr::without_provenance::<u64>(0x1000)).with_tag(3);
-    assert_eq!(format!("{dangling:p}"), "0x1000");
-    assert_eq!(format!("{:p}", Atomic::<u64>::from(dangling)), "0x1000");
-    assert_eq!(format!("{dangling:?}"), "Shared { raw: 4096, tag: 3 }");
-    assert_eq!(
-        format!("{:?}", Atomic::<u64>::from(dangling)),
-        "Atomic { raw: 4096, tag: 3 }"
-    );
-    assert_eq!(format!("{:?}", epoch::pin()), "Guard { .. }");
-    assert_eq!(format!("{:?}", Collector::new()), "Collector { .. }");
-    assert_eq!(
-        format!("{:?}", Collector::new().register()),
-        "LocalHandle { .. }"
-    );
+    let (atomic, collector) = (Atomic::<u64>::from(dangling), Collector::new());
+    for (shown, expected) in [
+        (format!("{:p}", Atomic::<u64>::null()), "0x0"),
+        (format!("{:p}", Shared::<[MaybeUninit<u8>]>::null()), "0x0"),
+        (format!("{dangling:p} {atomic:p}"), "0x1000 0x1000"),
+        (format!("{dangling:?}"), "Shared { raw: 4096, tag: 3 }"),
+        (format!("{atomic:?}"), "Atomic { raw: 4096, tag: 3 }"),
+        (format!("{:?}", epoch::pin()), "Guard { .. }"),
+        (format!("{collector:?}"), "Collector { .. }"),
+        (format!("{:?}", collector.register()), "LocalHandle { .. }"),
+    ] {
+        assert_eq!(shown, expected);
+    }
 }
 
 /// Exchanges, and what a failed one gives back.
