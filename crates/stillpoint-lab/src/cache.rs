@@ -1,44 +1,52 @@
-//! What `scale cache` asks of a subject: a cache from `u64` to `u64` whose handles threads use, each
-//! its own.
+//! What `scale cache` asks of a subject: a cache from `u64` to `u64` that threads share, one of strings, one of bytes.
 
 /// What caches hash with, where they can be told.
 pub type BuildHasher = foldhash::fast::RandomState;
 
-/// A cache that threads share.
+/// A cache that threads share. Each call enters and leaves what the subject protects readers with.
 pub trait Cache: Send + Sync + Sized + 'static {
-    /// A thread's access.
-    type Handle<'c>: CacheHandle + Send;
-
     /// Creates an empty cache for this many entries, each of which weighs one.
     fn with_entries(entries: usize) -> Self;
 
-    /// An empty cache in which an entry weighs what its value says, and that is told how many to
+    /// Creates an empty cache in which an entry weighs what its value says, and that is told how many to
     /// expect.
     fn with_weight(weight: u64, entries: usize) -> Self;
 
-    /// The calling thread's access.
-    fn handle(&self) -> Self::Handle<'_>;
+    /// Returns the key's value, which has been used now.
+    fn get(&self, key: u64) -> Option<u64>;
+
+    /// Adds an entry, or replaces its value.
+    fn insert(&self, key: u64, value: u64);
 
     /// Does what the subject has put off, where it puts work off.
     fn settle(&self) {}
 }
 
-/// A thread's access to a cache. Each call enters and leaves what the subject protects readers with.
+/// A thread's access to a cache: a reference to one that threads share, or, of the limit, the thread's own.
 pub trait CacheHandle {
-    /// The key's value, which has been used now.
     fn get(&mut self, key: u64) -> Option<u64>;
-
-    /// Adds an entry, or replaces its value.
     fn insert(&mut self, key: u64, value: u64);
 }
 
-/// What the weight of an entry is, in a cache that was made [for weights](Cache::with_weight).
+impl<C: Cache> CacheHandle for &C {
+    #[inline(always)]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        C::get(self, key)
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: u64, value: u64) {
+        C::insert(self, key, value);
+    }
+}
+
+/// Returns the weight of an entry in a cache that was made [for weights](Cache::with_weight).
 #[inline]
 pub fn weight_of(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX).max(1)
 }
 
-/// A request of a program that has a cache before something slow: returns whether it was a hit, and
+/// Makes a request of a program that has a cache before something slow: returns whether it was a hit, and
 /// otherwise adds the entry.
 #[inline]
 pub fn request(cache: &mut impl CacheHandle, key: u64, value: u64) -> bool {
@@ -72,6 +80,6 @@ pub trait ByteCache: Send + Sync + Sized + 'static {
     /// Gives it another size, and evicts what does not fit any more, now or soon.
     fn shrink(&self, bytes: u64);
 
-    /// The bytes that it says it holds.
+    /// Returns the bytes that it says it holds.
     fn charged(&self) -> u64;
 }

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-pub use crate::cache::{ByteCache, Cache, StringCache};
-pub use crate::map::Counted;
-pub use crate::map::{Map, OrderedMap};
+use crate::cache::{ByteCache, Cache, StringCache};
+use crate::map::{Map, OrderedMap};
 pub use crate::object::Object;
 
 /// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped
@@ -253,16 +252,10 @@ pub trait Registry {
     fn shares<C: Cell>(&mut self, _peer: Peer, _make: fn(Value) -> C) {}
 
     /// The peer is a [`Map`].
-    fn maps<M: Map<u64>>(&mut self, _peer: Peer) {}
-
-    /// The peer's maps can hold values that are more than bytes.
-    fn maps_with_drop<M: Map<Counted>>(&mut self, _peer: Peer) {}
+    fn maps<M: Map>(&mut self, _peer: Peer) {}
 
     /// The peer is an [`OrderedMap`].
     fn orders<M: OrderedMap>(&mut self, _peer: Peer) {}
-
-    /// The peer has another way to make many empty maps.
-    fn empty_maps<M: 'static>(&mut self, _peer: Peer, _make: fn() -> M) {}
 
     /// The peer is a [`Cache`].
     fn caches<C: Cache>(&mut self, _peer: Peer) {}

@@ -93,7 +93,7 @@ fn a_run_that_is_refused_keeps_the_old_figures() {
     fs::write(&path, "old").expect("it can be written");
     // The JSON file is looked at first.
     let run = stillpoint(&format!(
-        "sim trace --json {} --plot /nowhere/at/all",
+        "sim trace --json {} --trace /nowhere/at/all",
         path.display()
     ));
     assert_eq!(run.code, 2, "{}", run.err);

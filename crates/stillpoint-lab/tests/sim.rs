@@ -164,17 +164,6 @@ fn constants_can_be_set() {
     );
 }
 
-#[test]
-fn large_machines_and_plots() {
-    let folder = TempDir::new().expect("a folder for temporary files");
-    let svg = folder.path().join("plot.svg");
-    let arguments = "sync --cpus 4096 --runs 1 --calls 5";
-    let (_, json) = with_json(&format!("{arguments} --plot {}", svg.display()));
-    assert!(!rows(&json).is_empty());
-    let svg = fs::read_to_string(&svg).expect("the plot is there");
-    assert!(svg.starts_with("<svg") && svg.lines().any(|line| line.trim() == "baseline"));
-}
-
 const REFUSED: &str = "
 sim sync --set jiffies=3 => no constant 'jiffies' | jiffies_till_first_fqs | idle_tick_kept
 sim sync --set jiffies_till_first_fqs => say NAME=VALUE

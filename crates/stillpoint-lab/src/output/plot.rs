@@ -1,4 +1,4 @@
-//! The lab's pictures, as SVG: bars, curves and points.
+//! The lab's pictures, as SVG: bars and curves.
 //!
 //! Text has a fixed size in a narrow picture, so that it can be read on a telephone. A picture for
 //! another document has no background, and [`style`] has its colours for a dark one; a picture in
@@ -13,7 +13,6 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Output;
-use crate::run::Case;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -393,61 +392,8 @@ fn place_of_name(index: u32, width: u32) -> (i32, i32) {
     ((10 + column * NAME.0) as i32, (row * NAME.1) as i32)
 }
 
-/// One case's time and memory.
-pub struct Point<'a> {
-    /// Whose it is.
-    pub case: &'a Case,
-    /// The memory.
-    pub mib: f64,
-    /// The time for an object.
-    pub ns: f64,
-}
-
 /// The lowest memory drawn, in MiB: less than this is a page here and there.
 pub const FLOOR_MIB: f64 = 0.1;
-
-/// Draws a numbered point for each case, on logarithmic axes, and the names of the numbers. Less is
-/// better on both.
-pub fn time_against_memory(title: &str, points: &[Point<'_>]) -> Result<String> {
-    const SIZE: (u32, u32) = (900, 520);
-    let rows = (points.len() as u32).div_ceil(names_across(SIZE.0));
-    picture((SIZE.0, SIZE.1 + NAME.1 * rows), |root| {
-        root.fill(&WHITE)?;
-        let (plot, legend) = root.split_vertically(SIZE.1);
-        let most = |figure: fn(&Point<'_>) -> f64| points.iter().map(figure).fold(0.2, f64::max);
-        let least = points.iter().map(|point| point.ns).fold(1e9, f64::min) / 1.5;
-        let mut chart = ChartBuilder::on(&plot)
-            .caption(title, ("sans-serif", 18))
-            .margin(8)
-            .x_label_area_size(40)
-            .y_label_area_size(56)
-            .build_cartesian_2d(
-                (FLOOR_MIB..most(|point| point.mib) * 1.5).log_scale(),
-                (least..(most(|point| point.ns) * 1.5).max(least * 2.0)).log_scale(),
-            )?;
-        chart
-            .configure_mesh()
-            .x_desc("MiB at the peak, above the start")
-            .y_desc("ns for an object")
-            .x_label_formatter(&|mib| format!("{mib}"))
-            .y_label_formatter(&|ns| format!("{ns:.0}"))
-            .light_line_style(TRANSPARENT)
-            .draw()?;
-        let strokes = strokes(points.iter().map(|point| point.case.subject.as_str()));
-        for ((index, point), stroke) in (0..).zip(points).zip(&strokes) {
-            let number = (index + 1).to_string();
-            let dot = |at| Circle::new(at, 4, stroke.colour.filled());
-            chart.draw_series([EmptyElement::at((point.mib.max(FLOOR_MIB), point.ns))
-                + dot((0, 0))
-                + Text::new(number.clone(), (7, -7), ("sans-serif", 14))])?;
-            let at = place_of_name(index, SIZE.0);
-            legend.draw(&dot((at.0 + 4, at.1 + 8)))?;
-            let name = format!("{number} {}", point.case);
-            text(&legend, &name, (at.0 + 14, at.1), HPos::Left, 13.0, false)?;
-        }
-        Ok(())
-    })
-}
 
 /// How a line is drawn.
 struct Stroke {

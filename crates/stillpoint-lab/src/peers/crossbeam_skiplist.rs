@@ -2,10 +2,10 @@
 
 use crossbeam_skiplist::SkipMap;
 
-use crate::map::{Lookup, OrderedHandle, OrderedMap, add};
+use crate::map::{Lookup, SharedTree, count_and_sum};
 use crate::subject::{Peer, Registry};
 
-/// What it takes part in.
+/// Adds what it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.orders::<SkipList>(Peer::new("crossbeam-skiplist"));
 }
@@ -13,37 +13,29 @@ pub fn register(to: &mut impl Registry) {
 /// The map.
 pub struct SkipList(SkipMap<u64, u64>);
 
-impl OrderedMap for SkipList {
-    // It removes the old entry, and then inserts another.
-    const KEEPS_KEYS: bool = false;
-
-    type Handle<'m> = &'m Self;
-
-    fn new() -> Self {
-        Self(SkipMap::new())
-    }
-
-    fn handle(&self) -> &Self {
-        self
-    }
-}
-
-impl Lookup for &SkipList {
+impl Lookup for SkipList {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key).map(|entry| *entry.value())
     }
 }
 
-impl OrderedHandle for &SkipList {
+impl SharedTree for SkipList {
+    // It removes the old entry, and then inserts another.
+    const KEEPS_KEYS: bool = false;
+
+    fn new() -> Self {
+        Self(SkipMap::new())
+    }
+
     #[inline]
-    fn put(&mut self, key: u64, value: u64) {
+    fn put(&self, key: u64, value: u64) {
         self.0.insert(key, value);
     }
 
     #[inline]
     fn scan(&self, from: u64, most: usize) -> (u64, u64) {
         let entries = self.0.range(from..).take(most);
-        entries.fold((0, 0), |all, entry| add(all, entry.value()))
+        count_and_sum(entries.map(|entry| *entry.value()))
     }
 }

@@ -1,61 +1,45 @@
 //! dashmap, built with its feature `inline`.
 
-use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, SharedMap};
 use crate::subject::{Peer, Registry};
 
-const PEER: Peer = Peer::new("dashmap");
-
-/// What it takes part in.
+/// Adds what it takes part in.
 pub fn register(to: &mut impl Registry) {
-    to.maps::<DashMap<_>>(PEER);
-    to.maps_with_drop::<DashMap<_>>(PEER);
+    to.maps::<DashMap>(Peer::new("dashmap"));
 }
 
 /// The map.
-pub struct DashMap<V>(dashmap::DashMap<u64, V, BuildHasher>);
+pub struct DashMap(dashmap::DashMap<u64, u64, BuildHasher>);
 
-impl<V: MapValue> Map<V> for DashMap<V> {
-    type Handle<'m> = &'m Self;
+impl Lookup for DashMap {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(|value| *value)
+    }
+}
 
+impl SharedMap for DashMap {
     fn with_capacity(capacity: usize) -> Self {
         let hasher = BuildHasher::default();
         Self(dashmap::DashMap::with_capacity_and_hasher(capacity, hasher))
     }
 
-    fn handle(&self, _threads: usize) -> &Self {
-        self
-    }
-}
-
-impl<V: MapValue> Lookup for &DashMap<V> {
     #[inline]
-    fn get(&self, key: u64) -> Option<u64> {
-        self.0.get(&key).map(|value| value.number())
-    }
-}
-
-impl<V: MapValue> MapHandle<V> for &DashMap<V> {
-    #[inline]
-    fn insert(&mut self, key: u64, value: V) -> bool {
+    fn insert(&self, key: u64, value: u64) -> bool {
         self.0.insert(key, value).is_none()
     }
 
     #[inline]
-    fn remove(&mut self, key: u64) -> bool {
+    fn remove(&self, key: u64) -> bool {
         self.0.remove(&key).is_some()
     }
 
     #[inline]
-    fn update(&mut self, key: u64) -> bool {
-        let found = self.0.get_mut(&key);
-        found.is_some_and(|mut value| {
-            *value = V::new(value.number() + 1);
-            true
-        })
+    fn update(&self, key: u64) -> bool {
+        self.0.get_mut(&key).map(|mut value| *value += 1).is_some()
     }
 
-    fn count_and_sum(&self) -> (u64, u64) {
-        let entries = self.0.iter();
-        entries.fold((0, 0), |all, entry| add(all, entry.value()))
+    fn count(&self) -> usize {
+        self.0.len()
     }
 }

@@ -1,6 +1,6 @@
 //! moka's `sync::Cache`.
 
-use crate::cache::{BuildHasher, Cache, CacheHandle, StringCache, weight_of};
+use crate::cache::{BuildHasher, Cache, StringCache, weight_of};
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
@@ -14,8 +14,6 @@ pub fn register(to: &mut impl Registry) {
 pub struct Moka(moka::sync::Cache<u64, u64, BuildHasher>);
 
 impl Cache for Moka {
-    type Handle<'c> = &'c Self;
-
     fn with_entries(entries: usize) -> Self {
         let builder = moka::sync::Cache::builder().max_capacity(entries as u64);
         Self(builder.build_with_hasher(BuildHasher::default()))
@@ -28,24 +26,18 @@ impl Cache for Moka {
         Self(builder.build_with_hasher(BuildHasher::default()))
     }
 
-    fn handle(&self) -> &Self {
-        self
-    }
-
-    fn settle(&self) {
-        self.0.run_pending_tasks();
-    }
-}
-
-impl CacheHandle for &Moka {
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key)
     }
 
     #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.0.insert(key, value);
+    }
+
+    fn settle(&self) {
+        self.0.run_pending_tasks();
     }
 }
 

@@ -2,15 +2,27 @@
 
 use quick_cache::{UnitWeighter, Weighter, sync};
 
-use crate::cache::{BuildHasher, ByteCache, Cache, CacheHandle, StringCache, weight_of};
+use crate::cache::{BuildHasher, ByteCache, Cache, StringCache, weight_of};
 use crate::subject::{Peer, Registry};
 
-/// What it takes part in.
+/// Adds what it takes part in.
 pub fn register(to: &mut impl Registry) {
     let peer = Peer::new("quick_cache");
     to.caches::<QuickCache>(peer);
     to.strings::<QuickStrings>(peer);
     to.shrinks::<QuickBytes>(peer);
+}
+
+type Quick<K, V, W> = sync::Cache<K, V, W, BuildHasher>;
+
+fn cache<K, V, W>(entries: usize, weight: u64, weigher: W) -> Quick<K, V, W>
+where
+    K: Eq + std::hash::Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+{
+    let (hasher, lifecycle) = (BuildHasher::default(), Default::default());
+    sync::Cache::with(entries, weight, weigher, hasher, lifecycle)
 }
 
 /// What an entry weighs: one, or what its value says.
@@ -31,62 +43,34 @@ impl Weighter<u64, u64> for Weigh {
 }
 
 /// The cache.
-pub struct QuickCache(sync::Cache<u64, u64, Weigh, BuildHasher>);
-
-impl QuickCache {
-    fn new(entries: usize, weight: u64, weigh: Weigh) -> Self {
-        let hasher = BuildHasher::default();
-        Self(sync::Cache::with(
-            entries,
-            weight,
-            weigh,
-            hasher,
-            Default::default(),
-        ))
-    }
-}
+pub struct QuickCache(Quick<u64, u64, Weigh>);
 
 impl Cache for QuickCache {
-    type Handle<'c> = &'c Self;
-
     fn with_entries(entries: usize) -> Self {
-        Self::new(entries, entries as u64, Weigh::One)
+        Self(cache(entries, entries as u64, Weigh::One))
     }
 
     fn with_weight(weight: u64, entries: usize) -> Self {
-        Self::new(entries, weight, Weigh::Value)
+        Self(cache(entries, weight, Weigh::Value))
     }
 
-    fn handle(&self) -> &Self {
-        self
-    }
-}
-
-impl CacheHandle for &QuickCache {
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key)
     }
 
     #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.0.insert(key, value);
     }
 }
 
 /// The cache of strings. A hit clones the value: there are no references.
-pub struct QuickStrings(sync::Cache<String, String, UnitWeighter, BuildHasher>);
+pub struct QuickStrings(Quick<String, String, UnitWeighter>);
 
 impl StringCache for QuickStrings {
     fn with_entries(entries: usize) -> Self {
-        let hasher = BuildHasher::default();
-        Self(sync::Cache::with(
-            entries,
-            entries as u64,
-            UnitWeighter,
-            hasher,
-            Default::default(),
-        ))
+        Self(cache(entries, entries as u64, UnitWeighter))
     }
 
     fn insert(&self, key: String, value: String) {
@@ -109,19 +93,11 @@ impl Weighter<u64, Box<[u8]>> for Bytes {
 }
 
 /// The cache of bytes.
-pub struct QuickBytes(sync::Cache<u64, Box<[u8]>, Bytes, BuildHasher>);
+pub struct QuickBytes(Quick<u64, Box<[u8]>, Bytes>);
 
 impl ByteCache for QuickBytes {
     fn with_bytes(bytes: u64) -> Self {
-        let hasher = BuildHasher::default();
-        let entries = bytes as usize / 1024;
-        Self(sync::Cache::with(
-            entries,
-            bytes,
-            Bytes,
-            hasher,
-            Default::default(),
-        ))
+        Self(cache(bytes as usize / 1024, bytes, Bytes))
     }
 
     fn insert(&self, key: u64, value: &[u8]) {

@@ -1,20 +1,19 @@
-//! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation
-//! would use. In `scale map` it is around a `HashMap` or a `BTreeMap` of the standard library.
+//! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation would use. In
+//! `scale map` it is around a `HashMap` or a `BTreeMap` of the standard library.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::RwLock;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
+use crate::map::{BuildHasher, Lookup, SharedMap, SharedTree, count_and_sum};
 use crate::subject::{Guarded, Peer, Registry};
 
 const PEER: Peer = Peer::new("std-rwlock");
 
-/// What it takes part in.
+/// Adds what it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.reads::<StdRwLock>(PEER);
-    to.maps::<Locked<_>>(PEER);
-    to.maps_with_drop::<Locked<_>>(PEER);
-    to.orders::<LockedTree>(Peer::new("std-rwlock-btreemap"));
+    to.maps::<Locked<HashMap<u64, u64, BuildHasher>>>(PEER);
+    to.orders::<Locked<BTreeMap<u64, u64>>>(Peer::new("std-rwlock-btreemap"));
 }
 
 /// The lock that all threads share.
@@ -32,90 +31,76 @@ impl Guarded for StdRwLock {
 }
 
 /// A locked map.
-pub struct Locked<V>(RwLock<HashMap<u64, V, BuildHasher>>);
+pub struct Locked<M>(RwLock<M>);
 
-/// Why a lock is not poisoned.
-const NO_PANIC: &str = "no thread panics under the lock";
+impl<M> Locked<M> {
+    #[inline]
+    fn read(&self) -> RwLockReadGuard<'_, M> {
+        self.0.read().expect("no thread panics under the lock")
+    }
 
-impl<V: MapValue> Map<V> for Locked<V> {
-    type Handle<'m> = &'m Self;
+    #[inline]
+    fn write(&self) -> RwLockWriteGuard<'_, M> {
+        self.0.write().expect("no thread panics under the lock")
+    }
+}
 
+impl Lookup for Locked<HashMap<u64, u64, BuildHasher>> {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.read().get(&key).copied()
+    }
+}
+
+impl SharedMap for Locked<HashMap<u64, u64, BuildHasher>> {
     fn with_capacity(capacity: usize) -> Self {
         let hasher = BuildHasher::default();
         Self(HashMap::with_capacity_and_hasher(capacity, hasher).into())
     }
 
-    fn handle(&self, _threads: usize) -> &Self {
-        self
+    #[inline]
+    fn insert(&self, key: u64, value: u64) -> bool {
+        self.write().insert(key, value).is_none()
+    }
+
+    #[inline]
+    fn remove(&self, key: u64) -> bool {
+        self.write().remove(&key).is_some()
+    }
+
+    #[inline]
+    fn update(&self, key: u64) -> bool {
+        self.write()
+            .get_mut(&key)
+            .map(|value| *value += 1)
+            .is_some()
+    }
+
+    fn count(&self) -> usize {
+        self.read().len()
     }
 }
 
-impl<V: MapValue> Lookup for &Locked<V> {
+impl Lookup for Locked<BTreeMap<u64, u64>> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
-        self.0.read().expect(NO_PANIC).get(&key).map(V::number)
+        self.read().get(&key).copied()
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &Locked<V> {
-    #[inline]
-    fn insert(&mut self, key: u64, value: V) -> bool {
-        let old = self.0.write().expect(NO_PANIC).insert(key, value);
-        old.is_none()
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) -> bool {
-        let removed = self.0.write().expect(NO_PANIC).remove(&key);
-        removed.is_some()
-    }
-
-    #[inline]
-    fn update(&mut self, key: u64) -> bool {
-        let mut map = self.0.write().expect(NO_PANIC);
-        map.get_mut(&key).is_some_and(|value| {
-            *value = V::new(value.number() + 1);
-            true
-        })
-    }
-
-    fn count_and_sum(&self) -> (u64, u64) {
-        self.0.read().expect(NO_PANIC).values().fold((0, 0), add)
-    }
-}
-
-/// A locked map in the order of its keys.
-pub struct LockedTree(RwLock<BTreeMap<u64, u64>>);
-
-impl OrderedMap for LockedTree {
-    type Handle<'m> = &'m Self;
-
+impl SharedTree for Locked<BTreeMap<u64, u64>> {
     fn new() -> Self {
         Self(BTreeMap::new().into())
     }
 
-    fn handle(&self) -> &Self {
-        self
-    }
-}
-
-impl Lookup for &LockedTree {
     #[inline]
-    fn get(&self, key: u64) -> Option<u64> {
-        self.0.read().expect(NO_PANIC).get(&key).copied()
-    }
-}
-
-impl OrderedHandle for &LockedTree {
-    #[inline]
-    fn put(&mut self, key: u64, value: u64) {
-        self.0.write().expect(NO_PANIC).insert(key, value);
+    fn put(&self, key: u64, value: u64) {
+        self.write().insert(key, value);
     }
 
     #[inline]
     fn scan(&self, from: u64, most: usize) -> (u64, u64) {
-        let map = self.0.read().expect(NO_PANIC);
-        let entries = map.range(from..).take(most);
-        entries.fold((0, 0), |all, (_, value)| add(all, value))
+        let map = self.read();
+        count_and_sum(map.range(from..).take(most).map(|(_, value)| *value))
     }
 }

@@ -2,7 +2,7 @@
 
 use tinyufo::TinyUfo;
 
-use crate::cache::{Cache, CacheHandle, weight_of};
+use crate::cache::{Cache, weight_of};
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
@@ -17,8 +17,6 @@ pub struct Tinyufo {
 }
 
 impl Cache for Tinyufo {
-    type Handle<'c> = &'c Self;
-
     fn with_entries(entries: usize) -> Self {
         Self {
             cache: TinyUfo::new(entries, entries),
@@ -33,20 +31,14 @@ impl Cache for Tinyufo {
         }
     }
 
-    fn handle(&self) -> &Self {
-        self
-    }
-}
-
-impl CacheHandle for &Tinyufo {
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.cache.get(&key)
     }
 
     /// The crate keeps weights in 16 bits: a heavier entry weighs as much as fits.
     #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         let weight = if self.has_weights {
             u16::try_from(weight_of(value)).unwrap_or(u16::MAX)
         } else {

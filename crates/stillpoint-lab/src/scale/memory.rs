@@ -18,6 +18,31 @@ pub fn resident() -> Result<u64> {
     Ok(pages * procfs::page_size())
 }
 
+/// Memory that does not change for so long stands still.
+const STILL: Duration = Duration::from_millis(50);
+
+/// It is not waited for longer than this.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Lets garbage be freed and memory be given back; returns what is resident then, in bytes.
+pub fn settle() -> Result<u64> {
+    let begun = Instant::now();
+    let (mut since, mut last) = (begun, resident()?);
+    while since.elapsed() < STILL && begun.elapsed() < SETTLED_WITHIN {
+        thread::sleep(STILL / 10);
+        let now = resident()?;
+        if now != last {
+            (since, last) = (Instant::now(), now);
+        }
+    }
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    resident()
+}
+
 /// MiB between two numbers of bytes; negative where memory was given back.
 pub fn mib(from: f64, to: f64) -> f64 {
     (to - from) / f64::from(1 << 20)

@@ -1,18 +1,16 @@
 //! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which
 //! says who takes part and what is reported, and a line in [`Experiment`], [`run`] and [`ENTRIES`].
 
-use std::process::{self, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, Builder, Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use crate::output::say;
 use crate::run::child::Request;
 use crate::run::{Common, Sample};
 use experiment::{Benchmarks, Comparison, Selection, Work};
+use threads::{SetAtEnd, join, span, spawn};
 
 pub use experiment::{tell, verdict};
 
@@ -21,7 +19,8 @@ mod cache;
 #[cfg(feature = "peers")]
 mod epoch;
 mod experiment;
-mod in_domain;
+#[cfg(feature = "peers")]
+mod keys;
 mod kfree;
 mod lru;
 #[cfg(feature = "peers")]
@@ -32,8 +31,13 @@ mod read;
 mod server;
 #[cfg(feature = "peers")]
 mod shared_lines;
+mod subjects;
 mod sync;
+mod threads;
+mod timing;
 mod trace;
+#[cfg(feature = "peers")]
+mod traces;
 mod vmap;
 
 /// The command line.
@@ -62,7 +66,7 @@ enum Experiment {
     #[cfg(feature = "peers")]
     Epoch(Selection<epoch::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
-    Kfree(kfree::Options),
+    Kfree(Selection<kfree::Work>),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
     /// goes into locks
     Lru(Selection<lru::Work>),
@@ -96,7 +100,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Experiment::Epoch(selection) => experiment::run(selection),
         #[cfg(feature = "peers")]
         Experiment::Cache(selection) => experiment::run(selection),
-        Experiment::Kfree(options) => kfree::run(options),
+        Experiment::Kfree(selection) => experiment::run(selection),
         Experiment::Lru(selection) => experiment::run(selection),
         #[cfg(feature = "peers")]
         Experiment::Map(selection) => experiment::run(selection),
@@ -161,10 +165,6 @@ fn list() -> String {
 
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
-    #[cfg(feature = "peers")]
-    if request.experiment == kfree::lines::NAME {
-        return kfree::lines::measure(request);
-    }
     (entry(&request.experiment)?.measure)(request)
 }
 
@@ -178,49 +178,11 @@ fn entry(name: &str) -> Result<&'static Entry> {
     entry.with_context(|| format!("no experiment {name}"))
 }
 
-/// Starts a thread of a measurement. If the system has none to give, the process ends and says so:
-/// the others may be waiting for this one, and a measurement with fewer threads than asked for is
-/// none.
-fn spawn<'scope, T: Send + 'scope>(
-    thread: thread::Builder,
-    scope: &'scope Scope<'scope, '_>,
-    work: impl FnOnce() -> T + Send + 'scope,
-) -> ScopedJoinHandle<'scope, T> {
-    thread.spawn_scoped(scope, work).unwrap_or_else(|error| {
-        eprintln!("stillpoint: cannot start a thread ({error}); lower --threads or --readers");
-        process::exit(1)
-    })
-}
-
-/// Sets the flag when it is dropped, also where something failed.
-struct SetAtEnd<'f>(&'f AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Returns what a thread of a measurement has found.
-fn join<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T> {
-    thread.join().map_err(|_| anyhow!("a thread panicked"))
-}
-
-/// Runs `work` on `count` threads at once, each with its number, and returns what they have found.
-fn in_threads<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
-    let work = &work;
-    thread::scope(|scope| {
-        let start = |number| spawn(Builder::new(), scope, move || work(number));
-        let threads: Vec<_> = (0..count).map(start).collect();
-        threads.into_iter().map(join).collect()
-    })
-}
-
-/// Returns the time from the first beginning to the last end.
-fn span(times: impl IntoIterator<Item = (Instant, Instant)>) -> Result<Duration> {
-    let longest = |(a, b): (Instant, Instant), (begun, ended)| (a.min(begun), b.max(ended));
-    let (begun, ended) = times.into_iter().reduce(longest).context("no thread ran")?;
-    Ok(ended - begun)
+/// Returns a value that is never dropped: the process ends with its measurement, and to drop millions of entries takes
+/// longer than some of those.
+#[cfg(feature = "peers")]
+fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
 }
 
 #[cfg(test)]

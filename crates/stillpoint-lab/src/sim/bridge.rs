@@ -10,7 +10,7 @@ use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, Stream};
 use serde::Serialize;
 
-use super::experiment::{Simulation, Variant, parse_count};
+use super::experiment::{Simulation, Variant, parse_count, variant};
 use super::measured::{Measured, Wait};
 use super::report::OURS;
 use super::seed;
@@ -31,29 +31,23 @@ impl Simulation for Bridge {
     const DEFAULTS: [&'static str; 3] = ["64", "250", "1"];
 
     const VARIANTS: &'static [Variant] = &[
-        Variant {
-            name: "default",
-            about: "the kernel before the patch",
-            apply: |_, _| {},
-        },
-        Variant {
-            name: "fix",
-            about: "the grace-period thread reports its own CPU",
-            apply: |constants, _| constants.early_qs = true,
-        },
-        Variant {
-            name: "fix+wake",
-            about: "and it wakes waiters directly (rcu_normal_wake_from_gp)",
-            apply: |constants, _| {
+        variant("default", "the kernel before the patch", |_, _| {}),
+        variant(
+            "fix",
+            "the grace-period thread reports its own CPU",
+            |constants, _| constants.early_qs = true,
+        ),
+        variant(
+            "fix+wake",
+            "and it wakes waiters directly (rcu_normal_wake_from_gp)",
+            |constants, _| {
                 constants.early_qs = true;
                 constants.rcu_normal_wake_from_gp = true;
             },
-        },
-        Variant {
-            name: "wake",
-            about: "direct wake-ups alone",
-            apply: |constants, _| constants.rcu_normal_wake_from_gp = true,
-        },
+        ),
+        variant("wake", "direct wake-ups alone", |constants, _| {
+            constants.rcu_normal_wake_from_gp = true
+        }),
     ];
 
     const HEADLINE: &'static str = "p50_ms";

@@ -16,7 +16,6 @@ use super::report::{OURS, SEED, table};
 use super::seed;
 use crate::choice::{Choice, Menu};
 use crate::machine::Machine;
-use crate::output::plot::{self, Axes, Line};
 use crate::output::{self, Output, Report, Row, say};
 use crate::run::{Case, Metrics, Progress};
 
@@ -50,7 +49,6 @@ pub trait Simulation: Args + Serialize + 'static {
 }
 
 /// A patch, or several, in force.
-#[derive(Clone, Copy)]
 pub struct Variant {
     /// Its name on the command line and in the JSON.
     pub name: &'static str,
@@ -58,6 +56,15 @@ pub struct Variant {
     pub about: &'static str,
     /// Puts it in force.
     pub apply: fn(&mut Constants, Size),
+}
+
+/// Returns a variant: its name, its explanation, and what puts it in force.
+pub const fn variant(
+    name: &'static str,
+    about: &'static str,
+    apply: fn(&mut Constants, Size),
+) -> Variant {
+    Variant { name, about, apply }
 }
 
 /// The command line of a simulation.
@@ -95,11 +102,6 @@ pub struct Options<S: Simulation> {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     json: Option<PathBuf>,
-
-    /// Draw the latencies' distributions into this file (SVG)
-    #[arg(long, value_name = "FILE.svg")]
-    #[serde(skip)]
-    plot: Option<PathBuf>,
 
     /// Write every event to this file, a line each: nanoseconds, CPU, what
     #[arg(long, value_name = "FILE")]
@@ -173,9 +175,7 @@ pub struct Outcome {
     /// The figures: ours, and the seed's.
     pub report: Report,
     json: Option<Output>,
-    plot: Option<Output>,
     trace: Option<Output>,
-    lines: Vec<Line<'static>>,
 }
 
 /// Simulates every variant. The runs of one together give its figures.
@@ -187,11 +187,10 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
     let variants: Vec<(&Variant, Constants)> = variants.collect::<Result<_>>()?;
     let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
     let json = create(&options.json)?;
-    let plot = create(&options.plot)?;
     let mut trace = create(&options.trace)?;
     let progress = Progress::new(variants.len());
 
-    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for (variant, constants) in &variants {
         progress.begin(variant.name);
         let mut all = Measured::default();
@@ -208,7 +207,6 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
             all.append(measured);
         }
         progress.end(variant.name);
-        lines.push(distribution(variant.name, &all.sorted_ms()));
         let summary = seed::summary(&each);
         let has_runs = options.runs > 1;
         rows.push(Row {
@@ -242,9 +240,7 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
             skipped: Vec::new(),
         },
         json,
-        plot,
         trace,
-        lines,
     })
 }
 
@@ -252,44 +248,18 @@ fn case(subject: &str, variant: &Variant) -> Case {
     Case::new(subject, variant.name, None)
 }
 
-/// Returns the distribution function of a variant's waits, which come the shortest first.
-fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
-    let share = |index: usize| index as f64 / sorted_ms.len() as f64;
-    let corners = |(index, &ms): (usize, &f64)| [(ms, share(index)), (ms, share(index + 1))];
-    Line {
-        name: variant.to_owned(),
-        subject: variant,
-        points: sorted_ms.iter().enumerate().flat_map(corners).collect(),
-    }
-}
-
 /// Simulates, prints the table, and fills the files.
 pub fn run<S: Simulation>(options: &Options<S>) -> Result<ExitCode> {
     let Outcome {
         report,
         json,
-        plot,
         trace,
-        lines,
     } = simulate(options)?;
     say!(
         "{}{}\n\n{SHOWS}",
         S::head(&report.rows),
         table(&report.rows, S::HEADLINE)
     );
-    if let Some(file) = plot {
-        let axes = Axes {
-            size: (900, 520),
-            title: &format!("{}: {} CPUs, {} Hz", S::NAME, options.cpus, options.hz),
-            names: [
-                "milliseconds that a wait took",
-                "share of the waits that took no longer",
-            ],
-            across: &[],
-            floor: None,
-        };
-        plot::write(file, &plot::curves(&axes, &lines, true)?, false)?;
-    }
     if let Some(mut file) = trace {
         file.commit()?;
     }

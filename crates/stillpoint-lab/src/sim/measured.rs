@@ -77,7 +77,7 @@ impl Measured {
     }
 
     /// The waits' times in milliseconds, the shortest first.
-    pub fn sorted_ms(&self) -> Vec<f64> {
+    fn sorted_ms(&self) -> Vec<f64> {
         let mut times: Vec<f64> = self.waits.iter().map(Wait::ms).collect();
         times.sort_by(f64::total_cmp);
         times

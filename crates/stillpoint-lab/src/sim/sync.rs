@@ -10,7 +10,7 @@ use clap::Args;
 use kernel_sim::{Constants, Setup, Size};
 use serde::Serialize;
 
-use super::experiment::{Simulation, Variant, parse_count};
+use super::experiment::{Simulation, Variant, parse_count, variant};
 use super::measured::{Loop, Measured};
 use super::report::table_of_runs;
 use super::seed;
@@ -35,16 +35,12 @@ impl Simulation for Sync {
     const DEFAULTS: [&'static str; 3] = ["32", "1000", "10"];
 
     const VARIANTS: &'static [Variant] = &[
-        Variant {
-            name: "baseline",
-            about: "the kernel before the patch",
-            apply: |_, _| {},
-        },
-        Variant {
-            name: "fix",
-            about: "the grace-period thread reports its own CPU",
-            apply: |constants, _| constants.early_qs = true,
-        },
+        variant("baseline", "the kernel before the patch", |_, _| {}),
+        variant(
+            "fix",
+            "the grace-period thread reports its own CPU",
+            |constants, _| constants.early_qs = true,
+        ),
     ];
 
     const HEADLINE: &'static str = "mean_ms";

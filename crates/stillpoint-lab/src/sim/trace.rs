@@ -11,7 +11,7 @@ use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, tasks_trace};
 use serde::Serialize;
 
-use super::experiment::{Simulation, Variant, parse_count};
+use super::experiment::{Simulation, Variant, parse_count, variant};
 use super::measured::{Measured, Wait};
 use super::seed;
 use crate::run::Metrics;
@@ -46,26 +46,22 @@ impl Simulation for Trace {
 
     /// Each with the patches of those before it.
     const VARIANTS: &'static [Variant] = &[
-        Variant {
-            name: "baseline",
-            about: "the kernel before the series",
-            apply: |_, _| {},
-        },
-        Variant {
-            name: "polling",
-            about: "polls a fifth of a second apart, not a whole one",
-            apply: polling,
-        },
-        Variant {
-            name: "ipis",
-            about: "and interrupts at once where a CPU runs a reader",
-            apply: ipis,
-        },
-        Variant {
-            name: "gp_sleep",
-            about: "and shorter pauses of the grace-period thread: the whole series",
-            apply: gp_sleep,
-        },
+        variant("baseline", "the kernel before the series", |_, _| {}),
+        variant(
+            "polling",
+            "polls a fifth of a second apart, not a whole one",
+            polling,
+        ),
+        variant(
+            "ipis",
+            "and interrupts at once where a CPU runs a reader",
+            ipis,
+        ),
+        variant(
+            "gp_sleep",
+            "and shorter pauses of the grace-period thread: the whole series",
+            gp_sleep,
+        ),
     ];
 
     const HEADLINE: &'static str = "mean_ms";

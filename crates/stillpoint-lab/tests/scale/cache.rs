@@ -22,7 +22,7 @@ pub fn traces() -> TempDir {
 #[test]
 fn cache_measures_every_subject() {
     let folder = traces();
-    let scenarios = "read-n,mixed-2,read-200k,insert-200k,mixed-200k,oltp-1000,oltp-2000-6,p3-20000-6,two-loops,recent-3,memory,isolation,isolation-static,mix,mix-static,pressure,many-tenants";
+    let scenarios = "read-n,mixed-2,read-200k,insert-200k,mixed-200k,oltp-1000,oltp-2000-6,two-loops,recent-3,memory,isolation,mix,mix-static,pressure";
     let (run, json) = measured(&format!(
         "scale cache --rounds 1 --threads 3 --divide 1000 --scenarios {scenarios} --traces {}",
         folder.path().display()
@@ -43,12 +43,9 @@ fn cache_measures_every_subject() {
             "insert-200k" => (3, "ns_per_op* ops_per_s* p999_ns*"),
             "mixed-200k" => (3, "hit_ratio* ns_per_op* ops_per_s* p999_ns*"),
             "memory" => (4, "bytes_per_entry*"),
-            "isolation" | "isolation-static" => (4, "hit_ratio* hits_lost*"),
+            "isolation" => (4, "hit_ratio* hits_lost*"),
             "pressure" => (2, "rss_ratio* rss_ms?"),
-            "many-tenants" => (4, "bytes_per_entry* hit_ratio* ns_per_op*"),
             "oltp-2000-6" => (4, "hit_ratio* hit_ratio_one*"),
-            // Long: of the library alone.
-            "p3-20000-6" => (1, "hit_ratio* hit_ratio_one*"),
             "two-loops" | "recent-3" => (5, "hit_ratio*"),
             _ => (4, "hit_ratio*"),
         };
@@ -56,7 +53,7 @@ fn cache_measures_every_subject() {
         rows.iter().for_each(|row| assert_figures(row, figures));
     }
     // What is left of the trace: blocks 0, 1, 2, then 1, 2, 3, then 4, 5, 6.
-    for row in in_scenario(&json, "p3-20000-6") {
+    for row in in_scenario(&json, "oltp-2000-6") {
         // One client has all, and the other one the same requests in the same order.
         for figure in ["hit_ratio", "hit_ratio_one"] {
             assert_eq!(row["metrics"][figure].as_f64(), Some(2.0 / 9.0), "{row}");

@@ -1,13 +1,8 @@
 //! `scale kfree`.
 
-use std::fs;
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::{
-    TINY, assert_figures, cases, curve, listed, measured, program::stillpoint, rows, text,
-};
+use crate::{TINY, assert_figures, cases, curve, listed, measured, rows, text};
 
 fn assert_kfree_figures(json: &Value) {
     for row in rows(json) {
@@ -79,65 +74,10 @@ fn kfree_with_all_peers() {
 }
 
 #[test]
-fn kfree_prints_the_kernels_line_for_each_variant_of_ours_if_asked_for() {
-    let (run, _) = measured(&format!("{TINY} --peers none"));
-    assert!(!run.out.contains("kfree'ers"), "{}", run.out);
-    let (run, json) = measured(&format!("{TINY} --peers none --kernel-format"));
-    let ours = rows(&json)
-        .iter()
-        .filter(|row| row["subject"] == "stillpoint");
-    let lines: Vec<_> = run
-        .out
-        .lines()
-        .filter(|line| line.starts_with("Total time taken"))
-        .collect();
-    let expected: Vec<_> = ours
-        .map(|row| {
-            let figure = |name: &str| row["metrics"][name].as_f64().expect("a number");
-            format!(
-                "Total time taken by all kfree'ers: {:.0} ns, loops: 4, batches: {:.0}, memory footprint: {:.0}MB",
-                figure("total_s") * 1e9,
-                figure("grace_periods"),
-                figure("footprint_mib").floor()
-            )
-        })
-        .collect();
-    assert_eq!(lines, expected);
-}
-
-#[test]
 fn the_least_and_the_greatest_object_size_are_measured() {
     for size in [16, 4096] {
         let (_, json) = measured(&format!("{TINY} --object-size {size} --peers sdd"));
         assert_eq!(json["params"]["object_size"], size);
         assert_eq!(rows(&json).len(), 9);
     }
-}
-
-#[test]
-fn time_against_memory_is_drawn_and_judged() {
-    let folder = TempDir::new().expect("a folder for temporary files");
-    let file = folder.path().join("tradeoff.svg");
-    let run = stillpoint(&format!(
-        "{TINY} --variants budget-1,budget-4 --peers seize --tradeoff {}",
-        file.display()
-    ));
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains("\nTime against memory: "), "{}", run.out);
-    let svg = fs::read_to_string(file).expect("the plot is there");
-    assert!(svg.starts_with("<svg"));
-    for name in [
-        "1 stillpoint budget-1",
-        "2 stillpoint budget-4",
-        "3 seize",
-        "4 seize batch-64",
-        "5 seize batch-1024",
-        "6 seize batch-4096",
-        "7 limit",
-    ] {
-        assert!(svg.lines().any(|line| line.trim() == name), "{name}");
-    }
-    // Without a peer there is nothing to judge.
-    let run = stillpoint(&format!("{TINY} --peers none"));
-    assert!(!run.out.contains("Time against memory"), "{}", run.out);
 }

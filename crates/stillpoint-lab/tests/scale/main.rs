@@ -203,30 +203,6 @@ fn the_spread_of_several_rounds_is_in_the_json() {
 }
 
 #[test]
-fn the_plot_names_every_case() {
-    let folder = TempDir::new().expect("a folder for temporary files");
-    let file = folder.path().join("memory.svg");
-    let run = stillpoint(&format!(
-        "{TINY} --peers seize,sdd --plot {}",
-        file.display()
-    ));
-    assert_eq!(run.code, 0, "{}", run.err);
-    let svg = fs::read_to_string(file).expect("the plot is there");
-    assert!(svg.starts_with("<svg"));
-    for name in [
-        "stillpoint per-page",
-        "stillpoint whole-batch",
-        "stillpoint call",
-        "seize",
-        "seize batch-1024",
-        "sdd",
-        "limit",
-    ] {
-        assert!(svg.lines().any(|line| line.trim() == name), "{name}");
-    }
-}
-
-#[test]
 fn a_measurement_past_its_time_is_told_and_fails_the_run() {
     let endless = "scale kfree --threads 1 --loops 1000000 --objects 100000 --rounds 1 --peers none --timeout-s 1";
     let (run, json) = with_json(endless);

@@ -6,14 +6,14 @@ use crate::{assert_figures, cases, in_scenario, listed, measured, text};
 #[test]
 fn vmap_measures_every_subject() {
     let scenarios =
-        "find-1000,copy-256,copy-4096-2threads,alloc-pool,random-size-align,purge,purge-single";
+        "find-100000,copy-256,copy-4096-2threads,alloc-pool,fix-align,purge,purge-single";
     let (_, json) = measured(&format!(
         "scale vmap --rounds 1 --threads 3 --connections 5 --copy-ms 5 --scenarios {scenarios}"
     ));
     assert_eq!(json["params"]["connections"], 5);
     for scenario in scenarios.split(',') {
         let (expected, figures) = match scenario {
-            "find-1000" => (
+            "find-100000" => (
                 "rcu section-alone std-rwlock-btreemap limit",
                 "check_ns find_dependent_ns find_ns",
             ),
@@ -54,9 +54,10 @@ fn lru_measures_every_variant() {
 /// The scenarios of `scale map`, who has a row in each, and which figures.
 #[test]
 fn map_measures_every_subject() {
-    let scenarios = "get-1000,readheavy-2,exchange-1,rapidgrow-n-grow,growth,growth-presized,memory,many,drop,iterate,garbage,oget-100000,oscan,omixed-2";
+    let scenarios =
+        "get-1000,readheavy-2,exchange-1,rapidgrow-n-grow,growth,memory,oget-100000,oscan,omixed-2";
     let (_, json) = measured(&format!(
-        "scale map --rounds 1 --threads 3 --capacity-log2 12 --divide 1000 --garbage-s 1 --scenarios {scenarios}"
+        "scale map --rounds 1 --threads 3 --capacity-log2 12 --divide 1000 --scenarios {scenarios}"
     ));
     assert_eq!(json["params"]["capacity_log2"], 12);
     for scenario in scenarios.split(',') {
@@ -66,21 +67,12 @@ fn map_measures_every_subject() {
         let subjects = if scenario.starts_with('o') { 5 } else { 7 };
         assert!(rows.len() >= subjects, "{scenario}");
         for row in rows {
-            let at_once = ["dashmap", "scc-hashmap", "std-rwlock", "limit"];
             let figures = match (scenario, text(row, "subject")) {
                 ("get-1000" | "oget-100000", _) => "dependent_ns ns_per_op",
-                ("growth" | "growth-presized", "limit") => "max_us p9999_us p999_us",
-                ("growth" | "growth-presized", _) => {
-                    "max_us p9999_us p999_us read_p999_us read_rest_p999_us"
-                }
+                ("growth", "limit") => "max_us p9999_us p999_us",
+                ("growth", _) => "max_us p9999_us p999_us read_p999_us read_rest_p999_us",
                 // So few entries may fit in pages that were there before.
                 ("memory", _) => "bytes_per_entry*",
-                ("many", _) => "bytes_per_empty*",
-                ("drop", subject) if at_once.contains(&subject) => "drop_ms",
-                // A value may be dropped late.
-                ("drop", _) => "drop_ms?",
-                ("iterate", _) => "keys_per_s",
-                ("garbage", _) => "garbage_mib*",
                 ("oscan", _) => "ns_per_key",
                 _ => "ops_per_s",
             };

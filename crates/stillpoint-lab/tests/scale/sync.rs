@@ -62,7 +62,7 @@ fn sync_without_peers() {
 
 #[test]
 fn sync_beside_readers_and_in_a_herd() {
-    let scenarios = "idle16,idle255,busy1,busy-oversub,herd64,bridge,barrier,poll";
+    let scenarios = "idle1000,busy1,busy-oversub,herd64,bridge,barrier,poll";
     let peers = "liburcu-memb,liburcu-qsbr,sdd,ps-reclaim";
     let (_, json) = measured(&format!(
         "scale sync --rounds 1 --threads 4 --variants rcu,qsbr,fences --scenarios {scenarios} --peers {peers}"

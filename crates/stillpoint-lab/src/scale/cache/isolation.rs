@@ -2,20 +2,18 @@
 //! turn, again and again; its minimum has room for them. The neighbour, on its own thread, asks
 //! for [`SCANNED`] times as many entries, each of them [`TIMES`] times in succession and then never
 //! again. `hits_lost` is how many of the tenant's requests missed after it had its entries in the
-//! cache; `hit_ratio` is that of the same requests. Peers have no tenants: in `isolation` both use one
-//! cache. In `isolation-static` each has its own cache, the tenant's as large as its minimum,
-//! which the neighbour cannot use while the tenant does not; with Stillpoint these are limits.
+//! cache; `hit_ratio` is that of the same requests. Peers have no tenants: both use one cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 
 use anyhow::Result;
 
-use super::Work;
-use super::generate::{Loop, Scan};
 use super::replay::Counted;
+use super::{Work, leak};
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
+use crate::scale::keys::key;
 use crate::scale::{join, spawn};
 use crate::subject::poll_until;
 
@@ -45,15 +43,8 @@ const AHEAD: u64 = 64;
 
 /// Measures a cache that both use.
 pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
-    let cache: &C = super::leak(C::with_entries(CAPACITY));
-    measure(work, cache.handle(), cache.handle())
-}
-
-/// Measures a peer with a cache for each of the two.
-pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
-    let tenant: &C = super::leak(C::with_entries(MINIMUM));
-    let neighbour: &C = super::leak(C::with_entries(CAPACITY - MINIMUM));
-    measure(work, tenant.handle(), neighbour.handle())
+    let cache: &C = leak(C::with_entries(CAPACITY));
+    measure(work, cache, cache)
 }
 
 /// Measures what a tenant loses.
@@ -62,7 +53,7 @@ pub fn measure(
     mut tenant: impl CacheHandle + Send,
     mut neighbour: impl CacheHandle + Send,
 ) -> Result<Sample> {
-    let mut own = Loop::new(ENTRIES);
+    let mut own = (0..).map(|number: u64| key(number % ENTRIES));
     for key in own.by_ref().take((ENTRIES * BEFORE) as usize) {
         request(&mut tenant, key, key);
     }
@@ -70,11 +61,12 @@ pub fn measure(
     let (done, scanned) = (AtomicU64::new(0), AtomicU64::new(0));
     // Relaxed: numbers that keep the two together, and order nothing.
     let beside = || {
-        for (number, key) in (0..requests * SCANNED).zip(Scan::new(1 << 32, TIMES)) {
+        for number in 0..requests * SCANNED {
             if number % (AHEAD * SCANNED) == 0 {
                 scanned.store(number, Ordering::Relaxed);
                 poll_until(|| done.load(Ordering::Relaxed) * SCANNED >= number);
             }
+            let key = key((1 << 32) + number / TIMES);
             request(&mut neighbour, key, key);
         }
         scanned.store(u64::MAX, Ordering::Relaxed);

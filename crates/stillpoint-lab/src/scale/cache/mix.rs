@@ -10,13 +10,12 @@
 
 use anyhow::Result;
 
-use super::Work;
 use super::replay::Counted;
 use super::twitter::{CLUSTERS, Cluster};
+use super::{Work, leak};
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
-use crate::scale::map::keys::key;
-use crate::scale::map::zipf::Zipf;
+use crate::scale::keys::{Zipf, key};
 
 /// All requests.
 const REQUESTS: usize = 3_000_000;
@@ -146,17 +145,15 @@ pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
         .iter()
         .map(|cluster| cluster.entries_of(share()))
         .sum();
-    let cache: &C = super::leak(C::with_weight(bytes(), entries));
-    measure(work, CLUSTERS.iter().map(|_| cache.handle()).collect())
+    let cache: &C = leak(C::with_weight(bytes(), entries));
+    measure(work, vec![cache; TENANTS])
 }
 
 /// Measures a peer with a cache for each tenant.
 pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
-    let cache = |cluster: &Cluster| {
-        let cache: &C = super::leak(C::with_weight(share(), cluster.entries_of(share())));
-        cache.handle()
-    };
-    measure(work, CLUSTERS.iter().map(cache).collect())
+    let cache = |cluster: &Cluster| leak(C::with_weight(share(), cluster.entries_of(share())));
+    let caches: Vec<&C> = CLUSTERS.iter().map(cache).collect();
+    measure(work, caches)
 }
 
 /// Keeps keys of which it knows how often they are asked for.

@@ -6,56 +6,46 @@
 //!
 //! | scenarios | figures | |
 //! |---|---|---|
-//! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
+//! | `read-N`, `mixed-2` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
 //! | `read-200k`, `insert-200k`, `mixed-200k` | `ns_per_op`, `ops_per_s`, `hit_ratio` (mixed), `p999_ns` (inserts) | [`strings`]: keys and values are strings, on one thread |
-//! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`lines`]: what a hit writes of cache lines that two threads share |
-//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
+//! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`read`]: what a hit writes of cache lines that two threads share |
+//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; of OLTP with the suffix `-6` by six clients, and `hit_ratio_one` of one client with the requests in the same order |
 //! | `loop-*`, `two-loops`, `sawtooth`, `zipf*`, `set-*`, `recent-*` | `hit_ratio` | [`patterns`]: a million requests, in a cache of 10,000 entries |
-//! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
-//! | `isolation`, `isolation-static` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
+//! | `memory` | `bytes_per_entry` | [`memory`]: resident memory beyond key and value |
+//! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
 //! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
-//! | `pressure` | `rss_ms`, `rss_ratio` | [`pressure`]: a cache of bytes is told to shrink |
-//! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
-//! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
+//! | `pressure` | `rss_ms`, `rss_ratio` | [`memory`]: a cache of bytes is told to shrink |
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmarks;
+use super::traces::Folder;
+use super::{Benchmarks, leak};
 use crate::cache::{ByteCache, Cache, StringCache};
 use crate::choice::{Explained, Family, explained, families, scenarios};
 use crate::output::{Metric, metrics};
 use crate::peers;
 use crate::subject::{Peer, Registry};
 
-mod cgroup;
-mod generate;
 mod isolation;
-mod limit;
-mod lines;
+mod memory;
 mod mix;
 mod ours;
 mod patterns;
-mod pressure;
 mod read;
 mod replay;
 mod strings;
-mod tenants;
-pub mod trace;
 mod twitter;
-mod weight;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[Family] = families! {
     "read-1", "read-2", "read-n" => "Reads, all of which hit, on 1, 2 or --threads threads.";
-    "mixed-2", "mixed-n" => "One insert for three reads; the cache evicts.";
+    "mixed-2" => "One insert for three reads; the cache evicts.";
     "read-200k", "insert-200k", "mixed-200k" => "Reads, inserts, or three reads for an insert, in a full cache of 200,000 strings, on one thread.";
     "oltp-1000", "oltp-2000", "oltp-5000" => "One client replays the trace OLTP in a cache of 1,000, 2,000 or 5,000 entries.", once;
     "p3-20000", "p3-40000", "p3-80000" => "The same of the trace P3.", once;
     "p6-20000", "p6-40000", "p6-80000" => "The same of the trace P6.", once;
     "oltp-1000-6", "oltp-2000-6", "oltp-5000-6" => "Six clients replay parts of OLTP in turn.", once;
-    "p3-20000-6", "p3-40000-6", "p3-80000-6" => "Six clients replay parts of P3 (Stillpoint only, as it takes long).", once;
-    "p6-20000-6", "p6-40000-6", "p6-80000-6" => "Six clients replay parts of P6 (Stillpoint only).", once;
     "loop-9800", "loop-11000", "loop-20000" => "A million requests for N keys in turn, in a cache of 10,000 entries.", once;
     "two-loops" => "6,000 and 7,000 keys in turn, five rounds each, in a cache of 10,000 entries.", once;
     "sawtooth" => "15,000 keys up and down, in a cache of 10,000 entries.", once;
@@ -63,11 +53,9 @@ const SCENARIOS: &[Family] = families! {
     "set-moves", "set-to-zipf" => "8,000 keys that change, or 10,000 and then others by Zipf's law, 10,000 entries.", once;
     "recent-3", "recent-2" => "A new key, then two, or one, of those that were new shortly before, 10,000 entries.", once;
     "memory" => "A full cache.", once;
-    "isolation", "isolation-static" => "A tenant beside a neighbour that scans; with half of the cache for each.", once;
+    "isolation" => "A tenant beside a neighbour that scans.", once;
     "mix", "mix-static" => "53 tenants as Twitter's caches are; with an equal share for each.", once;
     "pressure" => "A full cache of bytes is told to be half as large.", once;
-    "cgroup" => "A flood in a control group of 128 MiB.", once;
-    "many-tenants" => "10,000 tenants of 100 entries, or as many caches.", once;
 };
 
 /// What the work depends on.
@@ -79,22 +67,17 @@ pub struct Work {
 
     #[command(flatten)]
     #[serde(flatten)]
-    traces: trace::Folder,
+    traces: Folder,
 
     /// Count the shared cache lines that a hit writes, too, in the scenarios read-N
     #[arg(long)]
-    #[serde(default, skip_serializing_if = "is_not_asked")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     count: bool,
 
     /// Divide the operations, the requests and the entries, and replay the first part of a trace
     /// only, for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     divide: u32,
-}
-
-/// What was not asked for is no parameter.
-fn is_not_asked(count: &bool) -> bool {
-    !count
 }
 
 impl Work {
@@ -120,7 +103,7 @@ impl super::Work for Work {
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
-    const ONLY_IF_NAMED: &'static [&'static str] = &["read-n", "mixed-n"];
+    const ONLY_IF_NAMED: &'static [&'static str] = &["read-n"];
 
     const METRICS: &'static [Metric] = metrics! {
         "ns_per_op" 1 "time of a thread for an operation";
@@ -133,7 +116,7 @@ impl super::Work for Work {
         "bytes_per_entry" 1 "resident memory for an entry, less 16 bytes for key and value";
         "hits_lost" 0 "requests of a tenant that missed beside its neighbour, of 200,000 that hit without it";
         "rss_ms" 2 "from telling the cache to shrink until resident memory is down; absent after two seconds";
-        "rss_ratio" 3 "resident memory divided by what the cache says it holds, or by the limit of the group";
+        "rss_ratio" 3 "resident memory divided by what the cache says it holds";
     };
 
     /// Where one thread asks, what it finds takes no account of time.
@@ -144,9 +127,6 @@ impl super::Work for Work {
     }
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
-        if scenario == "cgroup" && !cgroup::is_possible() {
-            return Some("no control group with a limit of memory can be made");
-        }
         let plan = replay::Plan::of(scenario)?;
         let found = self.traces.file(plan.trace).is_some();
         (!found).then_some("no traces")
@@ -162,9 +142,7 @@ impl super::Work for Work {
         let limit = Peer::LIMIT;
         for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario).filter(read::Plan::is_read_only) {
-                all.add(limit, scenario, move |work| {
-                    read::measure::<limit::Limit>(work, plan)
-                });
+                all.add(limit, scenario, move |work| read::limit(work, plan));
             }
             if patterns::is_one(scenario) {
                 let lru = Peer::new("lru");
@@ -177,8 +155,7 @@ impl super::Work for Work {
 }
 
 impl Benchmarks<Work> {
-    /// What needs no tenants; of the traces, those that are wanted.
-    fn everywhere<C: Cache>(&mut self, peer: Peer, wanted: impl Fn(replay::Plan) -> bool) {
+    fn without_tenants<C: Cache>(&mut self, peer: Peer) {
         for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
@@ -189,21 +166,19 @@ impl Benchmarks<Work> {
                 });
             }
         }
-        for (scenario, plan) in replay::Plan::all().filter(|&(_, plan)| wanted(plan)) {
+        for (scenario, plan) in replay::Plan::all() {
             self.add(peer, scenario, move |work| replay::measure::<C>(work, plan));
         }
-        self.add(peer, "memory", weight::measure::<C>);
+        self.add(peer, "memory", memory::bytes_per_entry::<C>);
     }
 }
 
 impl Registry for Benchmarks<Work> {
     fn caches<C: Cache>(&mut self, peer: Peer) {
-        self.everywhere::<C>(peer, |plan| !plan.is_long());
+        self.without_tenants::<C>(peer);
         self.add(peer, "isolation", isolation::of_one_cache::<C>);
-        self.add(peer, "isolation-static", isolation::of_a_cache_each::<C>);
         self.add(peer, "mix", mix::of_one_cache::<C>);
         self.add(peer, "mix-static", mix::of_a_cache_each::<C>);
-        self.add(peer, "many-tenants", tenants::of_a_cache_each::<C>);
     }
 
     fn strings<C: StringCache>(&mut self, peer: Peer) {
@@ -217,13 +192,8 @@ impl Registry for Benchmarks<Work> {
     }
 
     fn shrinks<C: ByteCache>(&mut self, peer: Peer) {
-        self.add(peer, "pressure", pressure::measure::<C>);
+        self.add(peer, "pressure", memory::shrink::<C>);
     }
-}
-
-/// A cache that is never dropped: the process ends with its measurement.
-fn leak<C>(cache: C) -> &'static C {
-    Box::leak(Box::new(cache))
 }
 
 #[cfg(test)]
@@ -236,13 +206,7 @@ mod tests {
         let (untimed, timed): (Vec<&str>, Vec<&str>) =
             scenarios(SCENARIOS).partition(|scenario| Work::is_untimed(scenario));
         assert_eq!(untimed.len(), 9 + 13 + 2);
-        for of_threads in [
-            "read-1",
-            "mixed-2",
-            "oltp-1000-6",
-            "p6-20000-6",
-            "isolation",
-        ] {
+        for of_threads in ["read-1", "mixed-2", "oltp-1000-6", "isolation"] {
             assert!(timed.contains(&of_threads), "{of_threads}");
         }
     }

@@ -4,34 +4,23 @@
 use anyhow::Result;
 use stillpoint_cache::Cache;
 
-use super::{Benchmarks, Work, cgroup, isolation, mix, tenants};
-use crate::cache::{self, BuildHasher, ByteCache, CacheHandle, StringCache, weight_of};
+use super::{Benchmarks, Work, isolation, mix};
+use crate::cache::{self, BuildHasher, ByteCache, StringCache, weight_of};
 use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
-/// What it takes part in.
+/// Adds what it takes part in.
 pub fn register(to: &mut Benchmarks<Work>) {
-    let ours = Peer::new("stillpoint");
-    to.everywhere::<Ours>(ours, |_| true);
+    let ours = Peer::ours("default");
+    to.without_tenants::<View>(ours);
     to.strings::<Strings>(ours);
     to.shrinks::<Bytes>(ours);
     to.add(ours, "isolation", beside_a_neighbour);
-    to.add(ours, "isolation-static", apart_from_a_neighbour);
     to.add(ours, "mix", sharing);
     to.add(ours, "mix-static", split);
-    to.add(ours, "many-tenants", |work| {
-        tenants::measure(work, many_tenants)
-    });
-    to.add(ours, "cgroup", |work| {
-        cgroup::measure(work, Bytes::with_default_size)
-    });
 }
 
-/// The cache of numbers.
-struct Ours(View);
-
-/// All of it, or a tenant.
-#[derive(Clone)]
+/// A cache of numbers: all of it, or a tenant.
 struct View(Cache<u64, u64, BuildHasher>);
 
 impl View {
@@ -40,66 +29,37 @@ impl View {
         Self(builder.hasher(BuildHasher::default()).build())
     }
 
-    /// An entry weighs what its value says.
-    fn of_weights(most: u64) -> Self {
-        Self::new(most, |_, &value| weight_of(value).into())
-    }
-
-    /// An entry weighs one.
-    fn of_entries(most: u64) -> Self {
-        Self::new(most, |_, _| 1)
-    }
-
     fn tenant(&self, name: &str) -> Self {
         Self(self.0.tenant(name))
     }
 }
 
-impl cache::Cache for Ours {
-    type Handle<'c> = View;
-
+impl cache::Cache for View {
     fn with_entries(entries: usize) -> Self {
-        Self(View::of_entries(entries as u64))
+        Self::new(entries as u64, |_, _| 1)
     }
 
     fn with_weight(weight: u64, _entries: usize) -> Self {
-        Self(View::of_weights(weight))
+        Self::new(weight, |_, &value| weight_of(value).into())
     }
 
-    fn handle(&self) -> View {
-        self.0.clone()
-    }
-}
-
-impl CacheHandle for View {
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key)
     }
 
     #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.0.insert(key, value);
     }
 }
 
 /// The tenant has its minimum, its neighbour none.
 fn beside_a_neighbour(work: &Work) -> Result<Sample> {
-    let all = View::of_entries(isolation::CAPACITY as u64);
-    let tenant = all.tenant("tenant");
-    tenant.0.set_min(isolation::MINIMUM as u64);
-    isolation::measure(work, tenant, all.tenant("neighbour"))
-}
-
-/// Each of the two has its limit.
-fn apart_from_a_neighbour(work: &Work) -> Result<Sample> {
-    let all = View::of_entries(isolation::CAPACITY as u64);
+    let all: View = cache::Cache::with_entries(isolation::CAPACITY);
     let (tenant, neighbour) = (all.tenant("tenant"), all.tenant("neighbour"));
-    tenant.0.set_max(isolation::MINIMUM as u64);
-    neighbour
-        .0
-        .set_max((isolation::CAPACITY - isolation::MINIMUM) as u64);
-    isolation::measure(work, tenant, neighbour)
+    tenant.0.set_min(isolation::MINIMUM as u64);
+    isolation::measure(work, &tenant, &neighbour)
 }
 
 /// Each tenant has half of its share for itself.
@@ -113,23 +73,14 @@ fn split(work: &Work) -> Result<Sample> {
 }
 
 fn of_tenants(work: &Work, limit: impl Fn(&View)) -> Result<Sample> {
-    let all = View::of_weights(mix::bytes());
+    let all: View = cache::Cache::with_weight(mix::bytes(), 0);
     let tenant = |number: usize| {
         let tenant = all.tenant(&number.to_string());
         limit(&tenant);
         tenant
     };
-    mix::measure(work, (0..mix::TENANTS).map(tenant).collect())
-}
-
-fn many_tenants(number: usize) -> Vec<View> {
-    let all = View::of_entries((number * tenants::ENTRIES) as u64);
-    let tenant = |number: usize| {
-        let tenant = all.tenant(&number.to_string());
-        tenant.0.set_max(tenants::ENTRIES as u64);
-        tenant
-    };
-    (0..number).map(tenant).collect()
+    let tenants: Vec<View> = (0..mix::TENANTS).map(tenant).collect();
+    mix::measure(work, tenants.iter().collect())
 }
 
 /// The cache of strings.
@@ -152,13 +103,6 @@ impl StringCache for Strings {
 
 /// The cache of bytes. An entry weighs what the library says.
 struct Bytes(Cache<u64, stillpoint_cache::Bytes, BuildHasher>);
-
-impl Bytes {
-    /// As large as the library makes it by itself.
-    fn with_default_size() -> Self {
-        Self(Cache::builder().hasher(BuildHasher::default()).build())
-    }
-}
 
 impl ByteCache for Bytes {
     fn with_bytes(bytes: u64) -> Self {

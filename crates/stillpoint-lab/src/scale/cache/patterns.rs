@@ -20,12 +20,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 
-use super::Work;
 use super::replay::{Counted, replay};
+use super::{Work, leak};
 use crate::cache::Cache;
 use crate::run::Sample;
-use crate::scale::map::keys::Numbers;
-use crate::scale::map::zipf::Zipf;
+use crate::scale::keys::{Numbers, Zipf};
 
 const ENTRIES: usize = 10_000;
 const REQUESTS: u64 = 1_000_000;
@@ -103,7 +102,7 @@ fn requests(work: &Work, scenario: &str) -> impl Iterator<Item = u64> {
 
 /// Measures a hit ratio.
 pub fn measure<C: Cache>(work: &Work, scenario: &str) -> Result<Sample> {
-    let cache: &C = super::leak(C::with_entries(work.divided(ENTRIES)));
+    let cache: &C = leak(C::with_entries(work.divided(ENTRIES)));
     let counted = replay(cache, requests(work, scenario));
     Ok(Sample::of([("hit_ratio", counted.ratio())]))
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use anyhow::Result;
 
-use super::trace::Trace;
-use super::{SCENARIOS, Work};
+use super::{SCENARIOS, Work, leak};
 use crate::cache::{Cache, request};
 use crate::choice::scenarios;
 use crate::run::Sample;
-use crate::scale::in_threads;
+use crate::scale::threads::in_threads;
+use crate::scale::traces::Trace;
 
 /// The names of the traces.
 const TRACES: [&str; 3] = ["oltp", "p3", "p6"];
@@ -52,11 +52,6 @@ impl Plan {
         self.clients == 1
     }
 
-    /// Returns whether it takes longer than the others, so that only the library's cache does it.
-    pub fn is_long(&self) -> bool {
-        self.trace != "oltp" && self.clients > 1
-    }
-
     /// All of them.
     pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
         scenarios(SCENARIOS).filter_map(|name| Some((name, Self::of(name)?)))
@@ -66,13 +61,13 @@ impl Plan {
 /// Measures a hit ratio.
 pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
     let trace = work.traces.read(plan.trace)?.divided(work.divide);
-    let cache: &C = super::leak(C::with_entries(plan.entries));
+    let cache: &C = leak(C::with_entries(plan.entries));
     if plan.is_of_one() {
         let counted = replay(cache, trace.blocks());
         return Ok(Sample::of([("hit_ratio", counted.ratio())]));
     }
     let (counted, order) = by_clients(cache, &trace, plan.clients)?;
-    let other: &C = super::leak(C::with_entries(plan.entries));
+    let other: &C = leak(C::with_entries(plan.entries));
     let one = replay(other, order.into_iter());
     Ok(Sample::of([
         ("hit_ratio", counted.ratio()),
@@ -112,11 +107,10 @@ impl Counted {
 }
 
 /// Requests each block in turn.
-pub fn replay<C: Cache>(cache: &C, blocks: impl Iterator<Item = u64>) -> Counted {
-    let mut handle = cache.handle();
+pub fn replay<C: Cache>(mut cache: &C, blocks: impl Iterator<Item = u64>) -> Counted {
     let mut counted = Counted::default();
     for block in blocks {
-        counted.note(request(&mut handle, block, block));
+        counted.note(request(&mut cache, block, block));
     }
     counted
 }
@@ -151,16 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_trace_has_three_sizes_with_one_client_and_with_six() {
+    fn each_trace_has_three_sizes_and_oltp_six_clients_too() {
         let plans: Vec<_> = Plan::all().map(|(_, plan)| plan).collect();
-        assert_eq!(plans.len(), 18);
-        assert_eq!(plans.iter().filter(|plan| plan.clients == 6).count(), 9);
+        assert_eq!(plans.len(), 12);
+        assert_eq!(plans.iter().filter(|plan| plan.clients == 6).count(), 3);
         let expected = Plan {
-            trace: "p6",
-            entries: 80_000,
+            trace: "oltp",
+            entries: 2_000,
             clients: 6,
         };
-        assert_eq!(Plan::of("p6-80000-6"), Some(expected));
+        assert_eq!(Plan::of("oltp-2000-6"), Some(expected));
         assert_eq!(Plan::of("read-1"), None);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::Work;
+use super::{Work, leak};
 use crate::cache::StringCache;
 use crate::run::Sample;
 
@@ -52,7 +52,7 @@ fn string(number: usize) -> String {
 /// Measures a scenario.
 pub fn measure<C: StringCache>(work: &Work, Plan { inserts }: Plan) -> Result<Sample> {
     let (entries, operations) = (work.divided(ENTRIES), work.divided(OPERATIONS));
-    let cache: &C = super::leak(C::with_entries(entries));
+    let cache: &C = leak(C::with_entries(entries));
     let mut keys = (0..).map(string);
     let mut insert = |key: String| {
         let value = key.clone();

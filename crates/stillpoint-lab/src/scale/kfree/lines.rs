@@ -1,5 +1,4 @@
-//! What a retire writes of the cache lines that threads share, counted instruction by instruction in a
-//! process of its own: `scale kfree --count`.
+//! What a retire writes of the cache lines that threads share, counted instruction by instruction: `scale kfree --count`.
 //!
 //! The retire that fills a page is what is counted: it seals the page and frees another. Those before
 //! it write to the thread's page alone, so its count is shared by a page's objects. What is retired
@@ -14,17 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::json;
 use stillpoint::lab::{Domain, GracePeriodPolicy, Policy};
 
-use super::SHARED_RMW;
 use crate::object::Object;
-use crate::run::child::{self, Request};
-use crate::run::{Case, Sample};
 use crate::scale::shared_lines::{self, Operation, Plan, THREADS};
-
-/// What a request for a count has as its experiment.
-pub const NAME: &str = "kfree-lines";
 
 /// Objects of a page.
 const SLOTS: usize = 253;
@@ -79,28 +71,13 @@ impl Operation for Seal {
     }
 }
 
-/// Counts read-modify-writes for an object where `threads` retire, in its own process. Returns
-/// `None` where the processor cannot be stepped through.
-pub fn count(threads: u32, timeout: Duration) -> Result<Option<f64>> {
-    if shared_lines::available().is_err() {
-        return Ok(None);
-    }
-    let request = Request {
-        experiment: NAME.to_owned(),
-        case: Case::new("stillpoint", "per-page", None),
-        params: json!({ "beside": (threads as usize).saturating_sub(THREADS) }),
-    };
-    let sample = child::measure(&request, timeout)?;
-    Ok(sample.metrics.get(SHARED_RMW).copied())
-}
-
-/// In the child: takes the count that the parent asks for.
-pub fn measure(request: &Request) -> Result<Sample> {
+/// Counts read-modify-writes for an object where `threads` retire.
+pub fn count(threads: usize) -> Result<f64> {
     let plan = Plan {
         warm_up: 64,
         // A thread's runs for the frees of all that it had retired before.
         calls: 17,
-        beside: request.params["beside"].as_u64().unwrap_or_default() as usize,
+        beside: threads.saturating_sub(THREADS),
     };
     // From the first run on, so that where other work delays the threads nothing is different.
     HELD.store(true, Ordering::Relaxed);
@@ -111,6 +88,5 @@ pub fn measure(request: &Request) -> Result<Sample> {
     HELD.store(false, Ordering::Relaxed);
     let totals = totals?;
     let retired = totals.runs as f64 * SLOTS as f64;
-    let per_object = totals.read_modify_writes as f64 / retired;
-    Ok(Sample::of([(SHARED_RMW, per_object)]))
+    Ok(totals.read_modify_writes as f64 / retired)
 }

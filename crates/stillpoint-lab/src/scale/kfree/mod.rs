@@ -4,63 +4,29 @@
 //!
 //! [`workload`] says what is measured and why it is fair, [`super::memory`] how memory is read.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-#[cfg(feature = "peers")]
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "peers")]
-use super::experiment::Comparison;
-use super::in_domain::{Fences, Global};
-use super::{Benchmarks, Selection, Work as _, experiment};
+use super::Benchmarks;
+use super::subjects::{Fences, FreeAtOnce, Global};
 use crate::choice::{Explained, explained};
 use crate::object;
-use crate::output::plot::{self, Axes, Line};
-use crate::output::{Metric, Output, Row, metrics, say};
+use crate::output::{Metric, metrics};
 use crate::peers;
+use crate::run::Sample;
 use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
 
-pub use ours::Limit;
-
 #[cfg(feature = "peers")]
-pub mod lines;
+mod lines;
 mod ours;
-mod tradeoff;
 mod workload;
 
 /// The figure of `--count`.
 const SHARED_RMW: &str = "shared_rmw_per_object";
-
-/// The command line.
-#[derive(Args)]
-pub struct Options {
-    #[command(flatten)]
-    selection: Selection<Work>,
-
-    /// Draw the memory over time into this file (SVG), a curve for each subject
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-
-    /// Draw time against memory into this file (SVG), a point for each subject
-    #[arg(long, value_name = "FILE.svg")]
-    tradeoff: Option<PathBuf>,
-
-    /// Print the line of the kernel's rcuscale, too, for each of Stillpoint's variants
-    #[arg(long)]
-    kernel_format: bool,
-
-    /// Count the shared cache lines that a retire writes, too: half a minute more
-    #[cfg(feature = "peers")]
-    #[arg(long)]
-    count: bool,
-}
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -88,6 +54,12 @@ pub struct Work {
     /// Microseconds that a read section of theirs lasts
     #[arg(long, value_name = "U", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     reader_hold_us: u64,
+
+    /// Count the shared cache lines that a retire writes, too
+    #[cfg(feature = "peers")]
+    #[arg(long)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    count: bool,
 }
 
 impl Work {
@@ -127,7 +99,7 @@ impl super::Work for Work {
 
     fn add_to(all: &mut Benchmarks<Self>) {
         let prepared = |variant, prepare| Peer::ours(variant).prepared_by(prepare);
-        all.reclaims::<Global>(Peer::ours("per-page"));
+        all.add(Peer::ours("per-page"), None, per_page);
         all.reclaims::<Global>(prepared("whole-batch", ours::drain_whole_batches));
         all.reclaims::<ours::Call>(Peer::ours("call"));
         all.reclaims::<Fences>(Peer::ours("fences"));
@@ -135,7 +107,7 @@ impl super::Work for Work {
         all.reclaims::<Global>(prepared("budget-2", ours::set_budget::<2>));
         all.reclaims::<Global>(prepared("budget-4", ours::set_budget::<4>));
         peers::register(all);
-        all.reclaims::<Limit>(Peer::LIMIT);
+        all.reclaims::<FreeAtOnce>(Peer::LIMIT);
     }
 
     /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at
@@ -159,122 +131,24 @@ impl super::Work for Work {
     }
 }
 
+/// Measures `retire`, and counts what it writes if that is asked for.
+fn per_page(work: &Work) -> Result<Sample> {
+    #[cfg_attr(
+        not(feature = "peers"),
+        expect(unused_mut, reason = "nothing is counted")
+    )]
+    let mut sample = measure::<Global>(work)?;
+    #[cfg(feature = "peers")]
+    if work.count && super::shared_lines::available().is_ok() {
+        sample.add([(SHARED_RMW, lines::count(work.threads as usize)?)]);
+    }
+    Ok(sample)
+}
+
 impl Registry for Benchmarks<Work> {
     fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
         self.add(peer, None, measure::<S>);
     }
-}
-
-/// Runs the experiment, and draws the plot.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let Options {
-        selection,
-        plot,
-        tradeoff,
-        kernel_format,
-        ..
-    } = options;
-    selection.work.check()?;
-    let plot = plot.as_deref().map(Output::create).transpose()?;
-    let tradeoff = tradeoff.as_deref().map(Output::create).transpose()?;
-
-    let found = experiment::compare(selection)?;
-    #[cfg(feature = "peers")]
-    let found = if options.count && !found.report.partial {
-        with_shared_rmw(found, selection)
-    } else {
-        found
-    };
-    say!("{}\n", found.head());
-    let ours = |row: &&Row| row.case.subject == "stillpoint";
-    for row in found.report.rows.iter().filter(ours) {
-        if *kernel_format {
-            say!(
-                "{}:\n{}\n",
-                row.case,
-                kernel_line(row, selection.work.loops)
-            );
-        }
-    }
-
-    let (partial, title) = (found.report.partial, title(&selection.work));
-    let plotted = plot.map(|file| {
-        let axes = Axes {
-            size: (900, 520),
-            title: &title,
-            names: ["seconds since the start", "MiB above the start"],
-            across: &[],
-            floor: Some(plot::FLOOR_MIB),
-        };
-        let svg = plot::curves(&axes, &curves(&found.report.rows), true)?;
-        plot::write(file, &svg, partial)
-    });
-    let points = tradeoff::points(&found.report.rows);
-    let traded = tradeoff.map(|file| {
-        let svg = plot::time_against_memory(&title, &points)?;
-        plot::write(file, &svg, partial)
-    });
-    let verdict = tradeoff::verdict(&points);
-    // If a plot cannot be written the figures are still printed.
-    let outcome = found.conclude()?;
-    for line in verdict {
-        say!("\n{line}");
-    }
-    plotted.transpose()?;
-    traded.transpose()?;
-    Ok(outcome)
-}
-
-/// Gives the row of pages the figure that is counted. Where that fails, the row goes without,
-/// and the times that have been measured are told all the same.
-#[cfg(feature = "peers")]
-fn with_shared_rmw(mut found: Comparison, selection: &Selection<Work>) -> Comparison {
-    let is_paged =
-        |row: &&mut Row| row.case.subject == "stillpoint" && row.case.variant == "per-page";
-    let Some(row) = found.report.rows.iter_mut().find(is_paged) else {
-        return found;
-    };
-    let timeout = Duration::from_secs(selection.common.timeout_s);
-    match lines::count(selection.work.threads, timeout) {
-        Ok(count) => row
-            .metrics
-            .extend(count.map(|count| (SHARED_RMW.to_owned(), count))),
-        Err(error) => eprintln!("stillpoint: no {SHARED_RMW}: {error:#}"),
-    }
-    found
-}
-
-/// The line that rcuscale prints, with the medians. Its MB are MiB, rounded down.
-fn kernel_line(row: &Row, loops: u32) -> String {
-    let figure = |name: &str| row.metrics.get(name).copied().unwrap_or_default();
-    format!(
-        "Total time taken by all kfree'ers: {:.0} ns, loops: {loops}, batches: {:.0}, memory footprint: {:.0}MB",
-        figure("total_s") * 1e9,
-        figure("grace_periods"),
-        figure("footprint_mib").max(0.0).floor(),
-    )
-}
-
-fn title(work: &Work) -> String {
-    format!(
-        "Memory while {} threads free {} objects of {} bytes each",
-        work.threads,
-        work.all_objects() / u64::from(work.threads),
-        work.object_size
-    )
-}
-
-/// A curve for each case, as the JSON has it.
-fn curves(rows: &[Row]) -> Vec<Line<'_>> {
-    rows.iter()
-        .filter_map(|row| {
-            Some(Line {
-                name: row.case.to_string(),
-                subject: &row.case.subject,
-                points: row.curve.as_ref()?.points.clone(),
-            })
-        })
-        .collect()
 }
 
 #[cfg(all(test, feature = "peers"))]

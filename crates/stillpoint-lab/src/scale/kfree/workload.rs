@@ -19,7 +19,7 @@
 //! - `grace_periods`: those completed between the start and the last retire;
 //! - `membarriers_per_s`: those issued in that time, of whichever thread;
 //! - `shared_rmw_per_object`, of Stillpoint's pages, with `--count`: the atomic read-modify-writes of lines that
-//!   threads share, for an object of 32 bytes; `lines.rs` counts them in its own process: two
+//!   threads share, for an object of 32 bytes; `lines.rs` counts them behind the run: two
 //!   threads in turn, the others beside them.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a

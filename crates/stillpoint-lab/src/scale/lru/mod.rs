@@ -4,30 +4,20 @@
 //! [`workload`] says what is measured and why it is fair, [`ours`] and [`locked`] have the lists,
 //! [`profile`] the sampling.
 
-use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmarks;
-use crate::choice::{Explained, Family, explained, families, scenarios};
+use crate::choice::{Explained, Family, explained, families};
 use crate::output::{Metric, metrics};
-use crate::run::Sample;
 use crate::subject::Peer;
 use locked::{Mutexes, Nothing, Spinlocks};
-use workload::{Churn, Roles, Subject, measure};
+use workload::{Roles, Subject, measure};
 
 mod locked;
 mod ours;
 mod profile;
 mod workload;
-
-/// The scenarios, in the table's order.
-const SCENARIOS: &[Family] = families! {
-    "threads-2", "threads-16" => "One thread counts and one adds and deletes; or 14 count and 2 add and delete.";
-    "spread-16" => "As threads-16, but each thread counts another list.";
-    "churn" => "One thread counts, and another creates and deletes tenants.";
-    "custom" => "Threads as --threads, --counters and --mutators say.";
-};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -58,7 +48,10 @@ impl Work {
         let counters = self
             .counters
             .unwrap_or_else(|| self.threads.saturating_sub(self.mutators).max(1));
-        Roles::new(counters as usize, self.mutators as usize)
+        Roles {
+            counters: counters as usize,
+            mutators: self.mutators as usize,
+        }
     }
 }
 
@@ -76,46 +69,36 @@ impl super::Work for Work {
         "mutex" => "the same with a mutex";
     };
 
-    /// The peers: none has lists of tenants.
-    const SCENARIOS: &'static [Family] = SCENARIOS;
+    const SCENARIOS: &'static [Family] = families! {
+        "threads-2", "threads-16" => "One thread counts and one adds and deletes; or 14 count and 2 add and delete.";
+        "custom" => "Threads as --threads, --counters and --mutators say.";
+    };
 
     const METRICS: &'static [Metric] = metrics! {
         "counts_per_s" 0 "counts of a list of a tenant, by all threads in a second";
         "adds_per_s" 0 "items added in a second";
         "count_ns" 2 "a count, on the thread that counts";
         "lock_share" 4 "share of the profile's samples that are in locks, 0 to 1";
-        "tenants_per_s" 0 "tenants created and deleted in a second, in churn";
         "add_p999_us" 2 "999 of 1,000 adds took no longer";
     };
 
     fn add_to(all: &mut Benchmarks<Self>) {
-        for scenario in scenarios(SCENARIOS) {
-            let roles = move |work: &Work| match scenario {
-                "threads-2" | "churn" => Roles::new(1, 1),
-                "threads-16" => Roles::new(14, 2),
-                "spread-16" => Roles {
-                    spread: true,
-                    ..Roles::new(14, 2)
-                },
-                _ => work.custom(),
-            };
-            let churn = (scenario == "churn").then_some(ours::Lists::churn as Churn<_>);
-            let ours = move |work: &Work| measure(work, roles(work), churn);
-            all.add(Peer::ours("rcu"), scenario, ours);
-            // The lists of the old kind have tenants that stay.
-            if churn.is_none() {
-                let spinlocks = move |work: &Work| measure_lists::<Spinlocks>(work, roles(work));
-                all.add(Peer::ours("spinlock"), scenario, spinlocks);
-                let mutexes = move |work: &Work| measure_lists::<Mutexes>(work, roles(work));
-                all.add(Peer::ours("mutex"), scenario, mutexes);
-            }
-            let limit = move |work: &Work| measure_lists::<Nothing>(work, roles(work));
-            all.add(Peer::LIMIT, scenario, limit);
-        }
+        all.lists::<ours::Lists>(Peer::ours("rcu"));
+        all.lists::<Spinlocks>(Peer::ours("spinlock"));
+        all.lists::<Mutexes>(Peer::ours("mutex"));
+        all.lists::<Nothing>(Peer::LIMIT);
     }
 }
 
-/// Measures lists whose tenants stay.
-fn measure_lists<S: Subject>(work: &Work, roles: Roles) -> Result<Sample> {
-    measure::<S>(work, roles, None)
+impl Benchmarks<Work> {
+    fn lists<S: Subject>(&mut self, peer: Peer) {
+        let roles = |counters, mutators| Roles { counters, mutators };
+        self.add(peer, "threads-2", move |work| {
+            measure::<S>(work, roles(1, 1))
+        });
+        self.add(peer, "threads-16", move |work| {
+            measure::<S>(work, roles(14, 2))
+        });
+        self.add(peer, "custom", |work| measure::<S>(work, work.custom()));
+    }
 }

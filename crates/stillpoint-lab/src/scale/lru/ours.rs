@@ -110,35 +110,3 @@ impl Subject for Lists {
         self.hierarchy.reclaim();
     }
 }
-
-impl Lists {
-    /// Tenants come, get an item on every LRU, and go, as fast as they can: their items must be on
-    /// the root's lists then, once each.
-    pub fn churn(&self, over: &dyn Fn() -> bool) -> u64 {
-        let root = self.hierarchy.root();
-        let items: Vec<_> = (0..self.lists.len())
-            .map(|number| Arc::new(Entry::new(number)))
-            .collect();
-        let mut tenants = 0;
-        while !over() {
-            let tenant = root.create().expect("there is memory");
-            for (lru, item) in self.lists.iter().zip(&items) {
-                assert!(lru.add(&tenant, Arc::clone(item)), "the item is on no list");
-            }
-            tenant.delete().expect("it has no children");
-            for (lru, item) in self.lists.iter().zip(&items) {
-                assert!(
-                    lru.del(item).is_some(),
-                    "an item of a deleted tenant is lost"
-                );
-                assert_eq!(
-                    lru.count_one(root, self.node),
-                    0,
-                    "an item of a deleted tenant is counted twice"
-                );
-            }
-            tenants += 1;
-        }
-        tenants
-    }
-}

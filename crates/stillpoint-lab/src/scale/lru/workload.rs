@@ -4,15 +4,13 @@
 //! A **counter** counts one LRU's lists, tenant by tenant, and then looks which LRU is next. A
 //! **mutator** goes over one LRU's tenants, takes one of its items off the list that it is on,
 //! and adds it to the tenant's. All work on the same LRU at a time, as processes that are short of
-//! memory do: the first mutator says which. In spread-16 each goes its own way, as far from the
-//! others as there are LRUs.
+//! memory do: the first mutator says which.
 //!
 //! | figure | |
 //! |---|---|
 //! | `counts_per_s`, `adds_per_s` | of all threads together, in [`SPAN`] |
 //! | `count_ns` | of one count by one thread, before other threads start, on lists that are in its cache: the best of [`SLICES`] slices |
 //! | `lock_share` | of the process's profiling-timer samples in that time, those of threads that were waiting for a lock held by another thread |
-//! | `tenants_per_s` | in churn: tenants that one more thread makes, gives an item on every LRU, and deletes, while the others count and add |
 //! | `add_p999_us` | of each single add while a reclaim pass goes over all lists instead of the counters; with one mutator only (threads-2) |
 //!
 //! A reclaim pass looks at items 128 at a time, and makes each the newest one. Under a lock of the
@@ -23,11 +21,11 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
 
 use super::{Work, profile};
 use crate::run::Sample;
 use crate::scale::spawn;
+use crate::scale::timing::{best_ns, no_times, note, time};
 
 /// How long the threads count and add.
 const SPAN: Duration = Duration::from_millis(500);
@@ -55,19 +53,6 @@ pub struct Roles {
     pub counters: usize,
     /// Threads that add and delete.
     pub mutators: usize,
-    /// True if each goes its own way.
-    pub spread: bool,
-}
-
-impl Roles {
-    /// Threads that all go the same way.
-    pub fn new(counters: usize, mutators: usize) -> Self {
-        Self {
-            counters,
-            mutators,
-            spread: false,
-        }
-    }
 }
 
 /// A list: of an LRU, for a tenant.
@@ -102,14 +87,12 @@ pub trait Subject: Sync {
 struct Done {
     counts: u64,
     adds: u64,
-    tenants: u64,
 }
 
 struct Shared<'a, S> {
     subject: &'a S,
     lists: usize,
     tenants: usize,
-    spread: bool,
     /// The LRU that all work on.
     current: AtomicUsize,
     go: AtomicBool,
@@ -117,18 +100,14 @@ struct Shared<'a, S> {
     ready: AtomicU64,
 }
 
-/// What one more thread does until the other function says that it is over; returns how many
-/// tenants have come and gone.
-pub type Churn<S> = fn(&S, &dyn Fn() -> bool) -> u64;
-
 /// Measures one subject.
-pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -> Result<Sample> {
+pub fn measure<S: Subject>(work: &Work, roles: Roles) -> Result<Sample> {
     let (lists, tenants) = (work.lists as usize, work.tenants as usize);
     let subject = S::new(lists, tenants, roles.mutators);
     let count_ns = count_ns(&subject, tenants);
 
-    let shared = Shared::new(&subject, lists, tenants, roles.spread);
-    let (done, took, shares) = run_threads(&shared, roles, churn)?;
+    let shared = Shared::new(&subject, lists, tenants);
+    let (done, took, shares) = run_threads(&shared, roles)?;
     let per_s =
         |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
     let mut sample = Sample::of([
@@ -137,10 +116,8 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
         ("count_ns", count_ns),
         ("lock_share", shares),
     ]);
-    if churn.is_some() {
-        sample.add([("tenants_per_s", per_s(|done| done.tenants))]);
-    } else if roles.mutators == 1 {
-        let p999 = add_p999_during_reclaim(&Shared::new(&subject, lists, tenants, false));
+    if roles.mutators == 1 {
+        let p999 = add_p999_during_reclaim(&Shared::new(&subject, lists, tenants));
         sample.add([("add_p999_us", p999)]);
     }
     Ok(sample)
@@ -148,39 +125,30 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
 
 /// Counts without concurrent changes.
 fn count_ns<S: Subject>(subject: &S, tenants: usize) -> f64 {
-    let slice = || {
-        let begun = Instant::now();
-        let mut all = 0;
-        for count in 0..SLICE {
-            all += subject.count(Place {
-                list: 0,
-                tenant: count % IN_CACHE.min(tenants),
-            });
-        }
+    best_ns(SLICES, || {
+        let place = |count| Place {
+            list: 0,
+            tenant: count % IN_CACHE.min(tenants),
+        };
+        let all: usize = (0..SLICE).map(|count| subject.count(place(count))).sum();
         assert_eq!(all, SLICE * RESIDENTS);
-        begun.elapsed().as_nanos() as f64 / SLICE as f64
-    };
-    (0..SLICES).map(|_| slice()).fold(f64::INFINITY, f64::min)
+        SLICE
+    })
 }
 
 fn run_threads<S: Subject>(
     shared: &Shared<'_, S>,
     roles: Roles,
-    churn: Option<Churn<S>>,
 ) -> Result<(Vec<Done>, Duration, f64)> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
-        for counter in 0..roles.counters {
-            threads.push(spawn(Builder::new(), scope, move || {
-                shared.counter(counter)
-            }));
+        for _ in 0..roles.counters {
+            threads.push(spawn(Builder::new(), scope, || shared.count()));
         }
         for mutator in 0..roles.mutators {
             let work = move || shared.mutator(mutator, |add| add());
             threads.push(spawn(Builder::new(), scope, work));
         }
-        let churner = churn.map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn)));
-        threads.extend(churner);
         let all = threads.len() as u64;
         while shared.ready.load(Ordering::Acquire) < all {
             thread::yield_now();
@@ -201,8 +169,7 @@ fn run_threads<S: Subject>(
 
 /// The 99.9th percentile of an add, in microseconds.
 fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
-    let mut times = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)
-        .expect("the bounds are constants, and in order");
+    let mut times = no_times();
     thread::scope(|scope| {
         spawn(Builder::new(), scope, || {
             shared.enter();
@@ -212,9 +179,7 @@ fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
         });
         spawn(Builder::new(), scope, || {
             shared.mutator(0, |add| {
-                let begun = Instant::now();
-                add();
-                times.saturating_record(begun.elapsed().as_nanos() as u64);
+                note(&mut times, &time(add));
             });
         });
         shared.go.store(true, Ordering::Release);
@@ -225,12 +190,11 @@ fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
 }
 
 impl<'a, S: Subject> Shared<'a, S> {
-    fn new(subject: &'a S, lists: usize, tenants: usize, spread: bool) -> Self {
+    fn new(subject: &'a S, lists: usize, tenants: usize) -> Self {
         Self {
             subject,
             lists,
             tenants,
-            spread,
             current: AtomicUsize::new(0),
             go: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -250,20 +214,16 @@ impl<'a, S: Subject> Shared<'a, S> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The LRU that this thread goes over next: after `turn` others, where each goes its own way.
-    fn list(&self, thread: usize, turn: usize) -> usize {
-        if self.spread {
-            (thread * 7 + turn) % self.lists
-        } else {
-            self.current.load(Ordering::Relaxed)
-        }
+    /// Returns the LRU that all go over next.
+    fn list(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
     }
 
-    fn counter(&self, number: usize) -> Done {
+    fn count(&self) -> Done {
         self.enter();
         let (mut done, mut found) = (Done::default(), 0);
-        for turn in 0.. {
-            let list = self.list(number, turn);
+        loop {
+            let list = self.list();
             for tenant in 0..self.tenants {
                 found += self.subject.count(Place { list, tenant });
                 done.counts += 1;
@@ -274,15 +234,6 @@ impl<'a, S: Subject> Shared<'a, S> {
                 }
             }
         }
-        done
-    }
-
-    fn churn(&self, churn: Churn<S>) -> Done {
-        self.enter();
-        Done {
-            tenants: churn(self.subject, &|| self.over()),
-            ..Done::default()
-        }
     }
 
     /// Each add is made by `around_add`, which may time it.
@@ -291,11 +242,10 @@ impl<'a, S: Subject> Shared<'a, S> {
         let mut done = Done::default();
         let mut places = [None::<Place>; MOVED];
         for turn in 0.. {
-            if !self.spread && number == 0 {
+            if number == 0 {
                 self.current.store(turn % self.lists, Ordering::Relaxed);
             }
-            // The others are where counters are, so they are told apart by far.
-            let list = self.list(self.lists / 2 + number * self.lists / 4, turn);
+            let list = self.list();
             for step in 0..self.tenants {
                 let place = Place {
                     list,

@@ -6,13 +6,13 @@
 //! best of [`SLICES`] slices is reported, as in `scale read`.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::keys::{Numbers, key};
 use crate::map::{Lookup, Map, MapHandle, OrderedHandle, OrderedMap};
 use crate::run::Sample;
+use crate::scale::keys::{Numbers, key};
+use crate::scale::timing::best_ns;
 
 const SLICES: usize = 5;
 
@@ -24,8 +24,8 @@ const READS: usize = if cfg!(debug_assertions) {
 };
 
 /// Measures a hash map.
-pub fn measure<M: Map<u64>>(entries: usize) -> Result<Sample> {
-    let map: &M = super::leak(entries);
+pub fn measure<M: Map>(entries: usize) -> Result<Sample> {
+    let map: &M = super::leak(M::with_capacity(entries));
     let mut handle = map.handle(1);
     fill(entries, |key, value| {
         handle.insert(key, value);
@@ -35,7 +35,7 @@ pub fn measure<M: Map<u64>>(entries: usize) -> Result<Sample> {
 
 /// Measures a map in the order of its keys.
 pub fn measure_ordered<M: OrderedMap>(entries: usize) -> Result<Sample> {
-    let map: &M = super::leak_ordered();
+    let map: &M = super::leak(M::new());
     let mut handle = map.handle();
     fill(entries, |key, value| handle.put(key, value));
     of_filled(&handle, entries)
@@ -46,9 +46,9 @@ fn of_filled(handle: &impl Lookup, entries: usize) -> Result<Sample> {
     ensure!((0..entries as u64).all(is_found), "a key is not found");
 
     let mut numbers = Numbers::of(1);
-    let independent = best(|| independent(handle, entries, &mut numbers));
+    let independent = best_ns(SLICES, || independent(handle, entries, &mut numbers));
     let mut at = key(0);
-    let dependent = best(|| dependent(handle, &mut at));
+    let dependent = best_ns(SLICES, || dependent(handle, &mut at));
     Ok(Sample::of([
         ("ns_per_op", independent),
         ("dependent_ns", dependent),
@@ -65,42 +65,34 @@ fn fill(entries: usize, mut insert: impl FnMut(u64, u64)) {
     }
 }
 
-fn best(mut slice: impl FnMut() -> Duration) -> f64 {
-    (0..SLICES)
-        .map(|_| slice().as_nanos() as f64 / READS as f64)
-        .fold(f64::INFINITY, f64::min)
-}
-
 #[inline(never)]
-fn independent(handle: &impl Lookup, entries: usize, numbers: &mut Numbers) -> Duration {
-    let begun = Instant::now();
+fn independent(handle: &impl Lookup, entries: usize, numbers: &mut Numbers) -> usize {
     let mut sum = 0_u64;
     for _ in 0..READS {
         let found = handle.get(key(numbers.below(entries)));
         sum = sum.wrapping_add(found.unwrap_or_default());
     }
     black_box(sum);
-    begun.elapsed()
+    READS
 }
 
 #[inline(never)]
-fn dependent(handle: &impl Lookup, at: &mut u64) -> Duration {
-    let begun = Instant::now();
+fn dependent(handle: &impl Lookup, at: &mut u64) -> usize {
     for _ in 0..READS {
         *at = handle.get(*at).unwrap_or_default();
     }
     black_box(*at);
-    begun.elapsed()
+    READS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scale::map::limit::Limit;
+    use crate::scale::map::subjects::Limit;
 
     #[test]
     fn entries_are_one_cycle() {
-        let map = Limit::<u64>::with_capacity(100);
+        let map = Limit::with_capacity(100);
         let mut handle = map.handle(1);
         fill(100, |key, value| {
             handle.insert(key, value);

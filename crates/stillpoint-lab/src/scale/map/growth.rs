@@ -2,8 +2,6 @@
 //! that are there, then while it does so alone, for [`REST`]. The reader looks for [`STEP`] entries
 //! at once and then pauses, so that a lock is free most of the time.
 //!
-//! A map that has been told how many will come gets a quarter of them.
-//!
 //! `p999_us`, `p9999_us` and `max_us` are of inserts, `read_p999_us` of reads meanwhile,
 //! `read_rest_p999_us` of reads at rest. A read that does not find its key fails the measurement.
 //! The limit has no reader.
@@ -14,19 +12,16 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use hdrhistogram::Histogram;
 
 use super::Work;
-use super::keys::{Numbers, key};
 use crate::map::{Map, MapHandle};
 use crate::run::Sample;
+use crate::scale::keys::{Numbers, key};
+use crate::scale::timing::{Times, no_times};
 use crate::scale::{join, spawn};
 
 /// Entries at the end.
 const ENTRIES: usize = 16_000_000;
-
-/// Of a map that has been told, no more than such a part is inserted: it touches the whole table.
-const PART: usize = 4;
 
 /// How long reads are timed at rest.
 const REST: Duration = Duration::from_millis(500);
@@ -36,9 +31,6 @@ const STEP: usize = 64;
 
 /// Its pause.
 const PAUSE: Duration = Duration::from_micros(30);
-
-/// Nanoseconds of single operations.
-type Times = Histogram<u64>;
 
 /// What the two threads share.
 #[derive(Default)]
@@ -60,11 +52,9 @@ struct Read {
     missed: usize,
 }
 
-/// Measures the growth of a map, which may be told how large it will be.
-pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
-    let entries = work.divided(ENTRIES);
-    let inserted = if is_presized { entries / PART } else { entries };
-    let map: &M = super::leak(if is_presized { entries } else { 0 });
+/// Measures the growth of a map that is not told how large it will be.
+pub fn measure<M: Map>(work: &Work) -> Result<Sample> {
+    let map: &M = super::leak(M::with_capacity(0));
     let shared = Shared::default();
     let (inserts, read) = thread::scope(|scope| {
         let reader =
@@ -73,7 +63,7 @@ pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
         if M::IS_SHARED {
             shared.begin(&mut writer);
         }
-        let inserts = shared.insert(&mut writer, inserted);
+        let inserts = shared.insert(&mut writer, work.divided(ENTRIES));
         let read = reader.map(|reader| {
             thread::sleep(REST);
             shared.stop.store(true, Ordering::Relaxed);
@@ -96,14 +86,9 @@ pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
     Ok(Sample::of(figures))
 }
 
-fn times() -> Times {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3)
-        .expect("the bounds are constants, and in order")
-}
-
 impl Shared {
     /// Inserts an entry, and waits until the reader has found it.
-    fn begin(&self, handle: &mut impl MapHandle<u64>) {
+    fn begin(&self, handle: &mut impl MapHandle) {
         handle.insert(key(0), 0);
         self.inserted.store(1, Ordering::Release);
         while !self.is_reading.load(Ordering::Relaxed) {
@@ -111,8 +96,8 @@ impl Shared {
         }
     }
 
-    fn insert(&self, handle: &mut impl MapHandle<u64>, entries: usize) -> Times {
-        let mut times = times();
+    fn insert(&self, handle: &mut impl MapHandle, entries: usize) -> Times {
+        let mut times = no_times();
         // One look at the clock for each insert: the time between two is that of an insert, and of
         // taking the last one down.
         let mut last = Instant::now();
@@ -130,10 +115,10 @@ impl Shared {
         times
     }
 
-    fn read(&self, handle: &impl MapHandle<u64>) -> Read {
+    fn read(&self, handle: &impl MapHandle) -> Read {
         let mut read = Read {
-            meanwhile: times(),
-            at_rest: times(),
+            meanwhile: no_times(),
+            at_rest: no_times(),
             missed: 0,
         };
         let mut numbers = Numbers::of(2);

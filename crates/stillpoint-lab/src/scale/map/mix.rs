@@ -6,16 +6,13 @@
 //!
 //! A map that gives a wrong answer fails the measurement.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 
-use super::keys::key;
-use super::together::together;
-use super::{Work, weight};
+use super::Work;
 use crate::map::{Map, MapHandle};
 use crate::run::Sample;
-use crate::scale::memory::Watch;
+use crate::scale::keys::key;
+use crate::scale::threads::together;
 
 /// Operations in a hundred.
 #[derive(Clone, Copy)]
@@ -38,7 +35,14 @@ const MIXES: [Mix; 3] = [
         update: 0,
         quarters: 3,
     },
-    EXCHANGE,
+    Mix {
+        name: "exchange",
+        read: 10,
+        insert: 40,
+        remove: 40,
+        update: 10,
+        quarters: 3,
+    },
     Mix {
         name: "rapidgrow",
         read: 5,
@@ -48,15 +52,6 @@ const MIXES: [Mix; 3] = [
         quarters: 0,
     },
 ];
-
-const EXCHANGE: Mix = Mix {
-    name: "exchange",
-    read: 10,
-    insert: 40,
-    remove: 40,
-    update: 10,
-    quarters: 3,
-};
 
 /// A scenario.
 #[derive(Clone, Copy)]
@@ -151,7 +146,7 @@ struct Worker<'e, H> {
     wrong: usize,
 }
 
-impl<'e, H: MapHandle<u64>> Worker<'e, H> {
+impl<'e, H: MapHandle> Worker<'e, H> {
     /// The thread of this number, its part of the map filled.
     fn new(extent: &'e Extent, handle: H, number: usize) -> Self {
         let keys = (0..extent.keys as u64)
@@ -236,57 +231,25 @@ impl<'e, H: MapHandle<u64>> Worker<'e, H> {
     }
 }
 
-/// Runs the mix on a filled map; `work` is what each thread does.
-fn run<'m, M: Map<u64>, T>(
-    map: &'m M,
-    extent: &Extent,
-    filled: impl FnOnce() -> Result<T>,
-    work: impl Fn(&mut Worker<'_, M::Handle<'m>>) + Sync,
-) -> Result<(Duration, T)> {
-    let make = |number| Worker::new(extent, map.handle(extent.threads), number);
-    together(extent.threads, make, filled, |worker| {
-        work(worker);
-        worker.wrong
-    })
-}
-
 /// Measures a mix.
-pub fn measure<M: Map<u64>>(work: &Work, plan: Plan) -> Result<Sample> {
+pub fn measure<M: Map>(work: &Work, plan: Plan) -> Result<Sample> {
     let capacity = 1 << work.capacity_log2;
     let threads = plan.threads.unwrap_or(work.threads) as usize;
     let extent = Extent::new(&plan.mix, threads, capacity);
-    let map: &M = super::leak(if plan.is_presized { capacity } else { 0 });
-    let passes = |worker: &mut Worker<'_, M::Handle<'_>>| {
-        for _ in 0..worker.extent.passes {
+    let map: &M = super::leak(M::with_capacity(if plan.is_presized {
+        capacity
+    } else {
+        0
+    }));
+    let make = |number| Worker::new(&extent, map.handle(threads), number);
+    let took = together(threads, make, |worker| {
+        for _ in 0..extent.passes {
             worker.pass();
         }
-    };
-    let (took, ()) = run(map, &extent, || Ok(()), passes)?;
+        worker.wrong
+    })?;
     let per_s = extent.all() as f64 / took.as_secs_f64();
     Ok(Sample::of([("ops_per_s", per_s)]))
-}
-
-/// Measures the memory that comes on top of a filled map while entries are exchanged: what is not
-/// reclaimed yet, and what of its table a map has to spare.
-pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
-    let capacity = 1 << work.capacity_log2;
-    let extent = Extent::new(&EXCHANGE, 2, capacity);
-    let map: &M = super::leak(capacity);
-    let span = Duration::from_secs(work.garbage_s.into());
-    let exchange = |worker: &mut Worker<'_, M::Handle<'_>>| {
-        let begun = Instant::now();
-        while begun.elapsed() < span {
-            worker.pass();
-        }
-    };
-    let filled = || {
-        weight::settle()?;
-        Watch::start()
-    };
-    let begun = Instant::now();
-    let (_, watch) = run(map, &extent, filled, exchange)?;
-    let seen = watch.finish(begun)?;
-    Ok(Sample::of([("garbage_mib", seen.peak_mib)]))
 }
 
 #[cfg(test)]
@@ -295,32 +258,32 @@ mod tests {
     use crate::choice::scenarios;
     use crate::map::Lookup;
     use crate::scale::map::SCENARIOS;
-    use crate::scale::map::limit::{Limit, Unshared};
+    use crate::scale::map::subjects::{Limit, Unshared};
 
     #[test]
-    fn each_mix_has_a_hundred_operations_and_six_scenarios() {
+    fn each_mix_has_a_hundred_operations_and_each_number_of_threads() {
         for mix in &MIXES {
             assert_eq!(mix.operations().len(), 100, "{}", mix.name);
         }
         let plans: Vec<_> = scenarios(SCENARIOS).filter_map(Plan::of).collect();
-        assert_eq!(plans.len(), 18);
+        assert_eq!(plans.len(), 15);
         assert_eq!(plans.iter().filter(|plan| plan.is_presized).count(), 9);
         let threads = |count| plans.iter().filter(|plan| plan.threads == count).count();
-        assert_eq!([Some(1), Some(2), None].map(threads), [6, 6, 6]);
+        assert_eq!([Some(1), Some(2), None].map(threads), [5, 5, 5]);
     }
 
     #[test]
     fn conc_map_bench_has_as_many_keys() {
         let keys = |mix: &Mix, threads| Extent::new(mix, threads, 1 << 25).keys;
         // 1.75 times the capacity, and 1.0, in the next power of two.
-        assert_eq!(keys(&EXCHANGE, 1), 1 << 26);
-        assert_eq!(keys(&EXCHANGE, 2), 1 << 25);
+        assert_eq!(keys(&MIXES[1], 1), 1 << 26);
+        assert_eq!(keys(&MIXES[1], 2), 1 << 25);
         assert_eq!(keys(&MIXES[2], 1), 1 << 25);
-        assert_eq!(Extent::new(&EXCHANGE, 2, 1 << 25).filled, 3 << 22);
+        assert_eq!(Extent::new(&MIXES[1], 2, 1 << 25).filled, 3 << 22);
     }
 
     /// Forgets each hundredth key.
-    struct Forgetful(Unshared<u64>, usize);
+    struct Forgetful(Unshared, usize);
 
     impl Lookup for Forgetful {
         fn get(&self, key: u64) -> Option<u64> {
@@ -328,7 +291,7 @@ mod tests {
         }
     }
 
-    impl MapHandle<u64> for Forgetful {
+    impl MapHandle for Forgetful {
         fn insert(&mut self, key: u64, value: u64) -> bool {
             self.1 += 1;
             self.1.is_multiple_of(100) || self.0.insert(key, value)
@@ -342,8 +305,8 @@ mod tests {
             self.0.update(key)
         }
 
-        fn count_and_sum(&self) -> (u64, u64) {
-            self.0.count_and_sum()
+        fn count(&self) -> usize {
+            self.0.count()
         }
     }
 
@@ -354,7 +317,7 @@ mod tests {
             // What does not grow goes round its keys.
             let is_exchange = mix.insert == mix.remove;
             let passes = if is_exchange { 40 } else { extent.passes };
-            let map = Limit::<u64>::with_capacity(0);
+            let map = Limit::with_capacity(0);
             let mut sound = Worker::new(&extent, map.handle(1), 0);
             let mut broken = Worker::new(&extent, Forgetful(map.handle(1), 0), 0);
             for _ in 0..passes {
@@ -363,8 +326,7 @@ mod tests {
             }
             assert_eq!(sound.wrong, 0, "{}", mix.name);
             assert!(broken.wrong > 0, "{}", mix.name);
-            let (count, _) = sound.handle.count_and_sum();
-            assert_eq!(count as usize, sound.inserted - sound.removed);
+            assert_eq!(sound.handle.count(), sound.inserted - sound.removed);
         }
     }
 }

@@ -9,36 +9,32 @@
 //! |---|---|---|
 //! | `get-N` | `ns_per_op`, `dependent_ns` | [`get`]: of N entries |
 //! | `readheavy-N`, `exchange-N`, `rapidgrow-N` | `ops_per_s` | [`mix`]: conc-map-bench's mixes on N threads, with the capacity known; with the suffix `-grow` the map is not told it; N is a number, or `n` for `--threads` |
-//! | `growth`, `growth-presized` | `p999_us`, `p9999_us`, `max_us`, `read_p999_us`, `read_rest_p999_us` | [`growth`]: single inserts and single reads, while a map grows, or has been told how large it will be |
-//! | `memory`, `many` | `bytes_per_entry`, `bytes_per_empty` | [`weight`]: resident memory |
-//! | `drop` | `drop_ms` | [`idle`]: until a removed value is dropped, while no thread uses the map |
-//! | `iterate` | `keys_per_s` | [`idle`]: one thread visits all entries |
-//! | `garbage` | `garbage_mib` | [`mix`]: the most memory that came on top of the filled map in a minute of `exchange` on two threads |
+//! | `growth` | `p999_us`, `p9999_us`, `max_us`, `read_p999_us`, `read_rest_p999_us` | [`growth`]: single inserts and single reads, while a map grows |
+//! | `memory` | `bytes_per_entry` | resident memory of a map that was not told how many entries will come |
 //! | `oget-N` | as `get-N` | [`get`]: of N entries of an ordered map |
 //! | `oscan` | `ns_per_key` | [`ordered`]: a hundred entries from a random key on |
 //! | `omixed-2` | `ops_per_s` | [`ordered`]: reads and replaced values, half and half, on two threads |
 
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmarks;
+use super::keys::key;
+use super::memory::settle;
+use super::{Benchmarks, leak};
 use crate::choice::{Explained, Family, explained, families, scenarios};
-use crate::map::{Counted, Map, OrderedMap};
+use crate::map::{Map, MapHandle, OrderedMap};
 use crate::output::{Metric, metrics};
 use crate::peers;
+use crate::run::Sample;
 use crate::subject::{Peer, Registry};
+use subjects::{Hash, Inline, Limit, OrderedLimit, Tree};
 
 mod get;
 mod growth;
-mod idle;
-pub mod keys;
-mod limit;
 mod mix;
 mod ordered;
-mod ours;
-mod together;
-pub mod weight;
-pub mod zipf;
+mod subjects;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[Family] = families! {
@@ -46,15 +42,10 @@ const SCENARIOS: &[Family] = families! {
     "readheavy-1", "readheavy-2", "readheavy-n" => "98 % reads, 1 % inserts, 1 % removals, on 1, 2 or --threads threads.";
     "exchange-1", "exchange-2", "exchange-n" => "10 % reads, 40 % inserts, 40 % removals, 10 % updates.";
     "rapidgrow-1", "rapidgrow-2", "rapidgrow-n" => "5 % reads, 80 % inserts, 5 % removals, 10 % updates.";
-    "readheavy-1-grow", "readheavy-2-grow", "readheavy-n-grow" => "readheavy in a map that is not told how large it will be.";
     "exchange-1-grow", "exchange-2-grow", "exchange-n-grow" => "exchange in a map that is not told how large it will be.";
     "rapidgrow-1-grow", "rapidgrow-2-grow", "rapidgrow-n-grow" => "rapidgrow in a map that is not told how large it will be.";
-    "growth", "growth-presized" => "Single inserts into a growing map beside a reader; or into one that was told its size.", once;
+    "growth" => "Single inserts into a growing map beside a reader.", once;
     "memory" => "A map of 2,000,000 entries.", once;
-    "many" => "A million empty maps.", once;
-    "drop" => "A removal, after which no thread uses the map.";
-    "iterate" => "One thread visits all of a million entries.";
-    "garbage" => "exchange on two threads for --garbage-s seconds.";
     "oget-100000", "oget-2000000" => "Ordered maps: as get.";
     "oscan" => "Ordered maps: visit the 100 entries behind a random key, of a million.";
     "omixed-2" => "Ordered maps: half reads, half replaced values on two threads, keys by a Zipf law.";
@@ -71,12 +62,7 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=28))]
     capacity_log2: u32,
 
-    /// Seconds that garbage is gathered for
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    garbage_s: u32,
-
-    /// Divide the entries of growth (16 million), memory (2 million), iterate and oscan (a million),
-    /// and the maps of many (a million), for a quick look
+    /// Divide the entries of growth (16 million), memory (2 million) and oscan (a million), for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     divide: u32,
 }
@@ -91,8 +77,8 @@ impl Work {
 impl super::Work for Work {
     const NAME: &'static str = "map";
 
-    const SHOWS: &'static str = "What maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
-        is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
+    const SHOWS: &'static str =
+        "What maps that threads share cost; less is better, but of ops_per_s more is.";
 
     const VARIANTS: &'static [Explained] = explained! {
         "hash" => "HashMap";
@@ -106,10 +92,8 @@ impl super::Work for Work {
         "readheavy-n",
         "exchange-n",
         "rapidgrow-n",
-        "readheavy-n-grow",
         "exchange-n-grow",
         "rapidgrow-n-grow",
-        "garbage",
         "oget-100000",
         "oget-2000000",
         "oscan",
@@ -126,24 +110,21 @@ impl super::Work for Work {
         "read_p999_us" 2 "999 of 1,000 single reads meanwhile took no longer";
         "read_rest_p999_us" 2 "the same of reads after the last insert";
         "bytes_per_entry" 1 "resident memory for an entry, after garbage has been freed";
-        "bytes_per_empty" 1 "resident memory for an empty map";
-        "drop_ms" 4 "from a removal until the value is dropped; absent if that takes over a second";
-        "keys_per_s" 0 "entries visited in a second";
         "ns_per_key" 1 "time of a scan for each entry that it visits";
-        "garbage_mib" 1 "the most that became resident above the filled map";
     };
 
     fn add_to(all: &mut Benchmarks<Self>) {
-        ours::register(all);
+        all.maps::<Hash>(Peer::ours("hash"));
+        all.maps::<Inline>(Peer::ours("hash-inline"));
+        all.orders::<Tree>(Peer::ours("btree"));
         peers::register(all);
-        all.maps::<limit::Limit<_>>(Peer::LIMIT);
-        all.maps_with_drop::<limit::Limit<_>>(Peer::LIMIT);
-        all.orders::<limit::OrderedLimit>(Peer::LIMIT);
+        all.maps::<Limit>(Peer::LIMIT);
+        all.orders::<OrderedLimit>(Peer::LIMIT);
     }
 }
 
 impl Registry for Benchmarks<Work> {
-    fn maps<M: Map<u64>>(&mut self, peer: Peer) {
+    fn maps<M: Map>(&mut self, peer: Peer) {
         for (scenario, entries) in [
             ("get-1000", 1_000),
             ("get-100000", 100_000),
@@ -156,18 +137,8 @@ impl Registry for Benchmarks<Work> {
                 self.add(peer, scenario, move |work| mix::measure::<M>(work, plan));
             }
         }
-        self.add(peer, "growth", |work| growth::measure::<M>(work, false));
-        self.add(peer, "growth-presized", |work| {
-            growth::measure::<M>(work, true)
-        });
-        self.add(peer, "memory", weight::of_entries::<M>);
-        self.empty_maps(peer, M::empty);
-        self.add(peer, "iterate", idle::iterate::<M>);
-        self.add(peer, "garbage", mix::garbage::<M>);
-    }
-
-    fn maps_with_drop<M: Map<Counted>>(&mut self, peer: Peer) {
-        self.add(peer, "drop", |_| idle::until_dropped::<M>());
+        self.add(peer, "growth", growth::measure::<M>);
+        self.add(peer, "memory", bytes_per_entry::<M>);
     }
 
     fn orders<M: OrderedMap>(&mut self, peer: Peer) {
@@ -175,27 +146,29 @@ impl Registry for Benchmarks<Work> {
             self.add(peer, scenario, move |_| get::measure_ordered::<M>(entries));
         }
         self.add(peer, "oscan", ordered::scan::<M>);
-        for scenario in scenarios(SCENARIOS) {
-            if let Some(threads) = ordered::threads_of(scenario) {
-                self.add(peer, scenario, move |work| {
-                    ordered::mixed::<M>(work, threads)
-                });
-            }
-        }
-    }
-
-    fn empty_maps<M: 'static>(&mut self, peer: Peer, make: fn() -> M) {
-        self.add(peer, "many", move |work| weight::of_empty(work, make));
+        self.add(peer, "omixed-2", ordered::mixed::<M>);
     }
 }
 
-/// An empty map that is never dropped: the process ends with its measurement, and to drop millions
-/// of entries takes longer than some of those.
-fn leak<V, M: Map<V>>(capacity: usize) -> &'static M {
-    Box::leak(Box::new(M::with_capacity(capacity)))
-}
+/// Entries whose resident memory is measured.
+const ENTRIES: usize = 2_000_000;
 
-/// The same of an ordered one.
-fn leak_ordered<M: OrderedMap>() -> &'static M {
-    Box::leak(Box::new(M::new()))
+/// Measures the resident memory of an entry.
+fn bytes_per_entry<M: Map>(work: &Work) -> Result<Sample> {
+    let entries = work.divided(ENTRIES);
+    // What the subject allocates once is there.
+    leak(M::with_capacity(0)).handle(1).insert(0, 0);
+    let before = settle()?;
+    let mut handle = leak(M::with_capacity(0)).handle(1);
+    for number in 0..entries as u64 {
+        handle.insert(key(number), number);
+    }
+    let bytes = settle()?.saturating_sub(before);
+    ensure!(
+        handle.count() == entries,
+        "{} entries of {entries}",
+        handle.count()
+    );
+    let per_entry = bytes as f64 / entries as f64;
+    Ok(Sample::of([("bytes_per_entry", per_entry)]))
 }

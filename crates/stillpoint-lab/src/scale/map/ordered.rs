@@ -12,16 +12,15 @@
 //! A wrong answer fails the measurement.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::keys::{Numbers, key};
-use super::together::together;
-use super::zipf::Zipf;
-use super::{Work, leak_ordered};
+use super::{Work, leak};
 use crate::map::{OrderedHandle, OrderedMap};
 use crate::run::Sample;
+use crate::scale::keys::{Numbers, Zipf, key};
+use crate::scale::threads::together;
+use crate::scale::timing::best_ns;
 
 /// Entries that are scanned.
 const ENTRIES: usize = 1_000_000;
@@ -41,15 +40,13 @@ const SCANS: usize = if cfg!(debug_assertions) {
 /// Measures scans.
 pub fn scan<M: OrderedMap>(work: &Work) -> Result<Sample> {
     let entries = work.divided(ENTRIES);
-    let map: &M = leak_ordered();
+    let map: &M = leak(M::new());
     let mut handle = map.handle();
     fill(&mut handle, entries);
     check(&handle, entries)?;
 
     let mut numbers = Numbers::of(1);
-    let ns_per_key = (0..SLICES)
-        .map(|_| slice(&handle, entries, &mut numbers))
-        .fold(f64::INFINITY, f64::min);
+    let ns_per_key = best_ns(SLICES, || slice(&handle, entries, &mut numbers));
     Ok(Sample::of([("ns_per_key", ns_per_key)]))
 }
 
@@ -76,10 +73,9 @@ fn check(handle: &impl OrderedHandle, entries: usize) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds for each entry of a slice.
+/// Scans; returns how many entries were visited.
 #[inline(never)]
-fn slice(handle: &impl OrderedHandle, entries: usize, numbers: &mut Numbers) -> f64 {
-    let begun = Instant::now();
+fn slice(handle: &impl OrderedHandle, entries: usize, numbers: &mut Numbers) -> usize {
     let (mut all, mut sum) = (0, 0_u64);
     for _ in 0..SCANS {
         let found = handle.scan(key(numbers.below(entries)), SCANNED);
@@ -87,13 +83,11 @@ fn slice(handle: &impl OrderedHandle, entries: usize, numbers: &mut Numbers) -> 
         sum = sum.wrapping_add(found.1);
     }
     black_box(sum);
-    begun.elapsed().as_nanos() as f64 / all as f64
+    all as usize
 }
 
-/// Threads of a mixed workload, from a scenario's name.
-pub fn threads_of(scenario: &str) -> Option<usize> {
-    scenario.strip_prefix("omixed-")?.parse().ok()
-}
+/// Threads of the workload.
+const THREADS: usize = 2;
 
 /// YCSB's.
 const EXPONENT: f64 = 0.99;
@@ -136,10 +130,10 @@ fn serve(handle: &mut impl OrderedHandle, requests: &[Request], keeps_keys: bool
 }
 
 /// Measures YCSB's workload A.
-pub fn mixed<M: OrderedMap>(work: &Work, threads: usize) -> Result<Sample> {
+pub fn mixed<M: OrderedMap>(work: &Work) -> Result<Sample> {
     let entries = 1 << work.capacity_log2;
-    let count = entries / threads;
-    let map: &M = leak_ordered();
+    let count = entries / THREADS;
+    let map: &M = leak(M::new());
     if M::IS_SHARED {
         fill(&mut map.handle(), entries);
     }
@@ -150,13 +144,10 @@ pub fn mixed<M: OrderedMap>(work: &Work, threads: usize) -> Result<Sample> {
         }
         (handle, requests(entries, count, thread))
     };
-    let (took, ()): (Duration, ()) = together(
-        threads,
-        make,
-        || Ok(()),
-        |(handle, requests)| serve(handle, requests, M::KEEPS_KEYS),
-    )?;
-    let per_s = (threads * count) as f64 / took.as_secs_f64();
+    let took = together(THREADS, make, |(handle, requests)| {
+        serve(handle, requests, M::KEEPS_KEYS)
+    })?;
+    let per_s = (THREADS * count) as f64 / took.as_secs_f64();
     Ok(Sample::of([("ops_per_s", per_s)]))
 }
 
@@ -164,7 +155,7 @@ pub fn mixed<M: OrderedMap>(work: &Work, threads: usize) -> Result<Sample> {
 mod tests {
     use super::*;
     use crate::map::Lookup;
-    use crate::scale::map::limit::{OrderedLimit, UnsharedTree};
+    use crate::scale::map::subjects::{OrderedLimit, UnsharedTree};
 
     const FEW: usize = 1_000;
 
@@ -211,11 +202,5 @@ mod tests {
         let mut forgetful = Forgetful(filled(), Some(key(0)));
         let wrong = serve(&mut forgetful, &requests, true);
         assert!((200..2_000).contains(&wrong), "{wrong}");
-    }
-
-    #[test]
-    fn a_scenario_says_how_many_threads() {
-        assert_eq!(threads_of("omixed-2"), Some(2));
-        assert_eq!(threads_of("oscan"), None);
     }
 }

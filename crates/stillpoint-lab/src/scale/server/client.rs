@@ -4,7 +4,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::peers::servers::Kind;
 
@@ -26,28 +25,24 @@ impl Dialect {
         }
     }
 
-    /// Asks for values: by one command.
-    pub fn get<'k>(self, out: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'k [u8]>) {
+    /// Asks for a value.
+    fn get(self, out: &mut Vec<u8>, key: &[u8]) {
         match self {
             Self::Memcached => {
-                out.extend_from_slice(b"get");
-                for key in keys {
-                    out.push(b' ');
-                    out.extend_from_slice(key);
-                }
+                out.extend_from_slice(b"get ");
+                out.extend_from_slice(key);
                 out.extend_from_slice(b"\r\n");
             }
             Self::Redis => {
-                let name: &[u8] = if keys.len() == 1 { b"GET" } else { b"MGET" };
-                let _ = write!(out, "*{}\r\n", keys.len() + 1);
-                bulk(out, name);
-                keys.for_each(|key| bulk(out, key));
+                out.extend_from_slice(b"*2\r\n");
+                bulk(out, b"GET");
+                bulk(out, key);
             }
         }
     }
 
     /// Stores a value.
-    pub fn set(self, out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    fn set(self, out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
         match self {
             Self::Memcached => {
                 out.extend_from_slice(b"set ");
@@ -66,7 +61,7 @@ impl Dialect {
     }
 
     /// Reads one answer at the beginning of `input`; `None` if it has not come whole.
-    pub fn answer(self, input: &[u8]) -> Result<Option<Answer>> {
+    fn answer(self, input: &[u8]) -> Result<Option<Answer>> {
         match self {
             Self::Memcached => memcached(input),
             Self::Redis => redis(input),
@@ -87,8 +82,6 @@ pub struct Answer {
     pub len: usize,
     /// How many values it has.
     pub values: usize,
-    /// Whether the server could not do it.
-    pub refused: bool,
 }
 
 /// The line at `at`, without its end, and where the next one begins.
@@ -114,65 +107,35 @@ fn memcached(input: &[u8]) -> Result<Option<Answer>> {
             values += 1;
             continue;
         }
-        let refused = line.starts_with(b"SERVER_ERROR");
+        // A server without memory answers SERVER_ERROR, which is an answer.
         ensure!(
-            refused || !line.starts_with(b"ERROR") && !line.starts_with(b"CLIENT_ERROR"),
+            !line.starts_with(b"ERROR") && !line.starts_with(b"CLIENT_ERROR"),
             "the server says {:?}",
             String::from_utf8_lossy(line)
         );
-        return Ok(Some(Answer {
-            len: next,
-            values,
-            refused,
-        }));
+        return Ok(Some(Answer { len: next, values }));
     }
     Ok(None)
 }
 
 fn redis(input: &[u8]) -> Result<Option<Answer>> {
-    let Some((head, mut at)) = line(input, 0) else {
+    let Some((head, mut len)) = line(input, 0) else {
         return Ok(None);
     };
     let mut values = 0;
-    let mut refused = false;
-    let mut left = 0;
     match head.split_first() {
-        Some((b'*', count)) => left = number(count)?,
-        Some((b'+' | b':', _)) => {}
-        Some((b'-', text)) if text.starts_with(b"OOM") => refused = true,
+        Some((b'+', _)) => {}
+        Some((b'-', text)) if text.starts_with(b"OOM") => {}
         Some((b'$', length)) => match number(length)? {
             -1 => {}
             length => {
-                at += usize::try_from(length)? + 2;
+                len += usize::try_from(length)? + 2;
                 values = 1;
             }
         },
         _ => bail!("the server says {:?}", String::from_utf8_lossy(head)),
     }
-    for _ in 0..left {
-        let Some(part) = redis(input.get(at..).unwrap_or_default())? else {
-            return Ok(None);
-        };
-        at += part.len;
-        values += part.values;
-    }
-    let whole = at <= input.len();
-    Ok(whole.then_some(Answer {
-        len: at,
-        values,
-        refused,
-    }))
-}
-
-/// What answers came to.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Answers {
-    /// How many.
-    pub count: usize,
-    /// Values in them.
-    pub values: usize,
-    /// Those that say that the server could not do it.
-    pub refused: usize,
+    Ok((len <= input.len()).then_some(Answer { len, values }))
 }
 
 /// A connection.
@@ -203,7 +166,7 @@ impl Connection {
 
     /// Appends a command that asks for a value.
     pub fn get(&mut self, key: &[u8]) {
-        self.dialect.get(&mut self.output, [key].into_iter());
+        self.dialect.get(&mut self.output, key);
     }
 
     /// Appends a command that stores a value.
@@ -214,15 +177,6 @@ impl Connection {
     /// Has neither sending nor receiving wait.
     pub fn do_not_block(&self) -> Result<()> {
         Ok(self.stream.set_nonblocking(true)?)
-    }
-
-    /// Whether the server has closed the connection; what it has sent need not be read for it.
-    pub fn is_hung_up(&self) -> Result<bool> {
-        let mut files = [PollFd::new(&self.stream, PollFlags::empty())];
-        poll(&mut files, Some(&Timespec::default()))?;
-        Ok(files[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
     /// Sends all of `output`.
@@ -276,36 +230,27 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Sends `output`, and waits for `count` answers.
-    pub fn ask(&mut self, count: usize) -> Result<Answers> {
+    /// Sends `output`, and waits for `count` answers. Returns the number of values in them.
+    pub fn ask(&mut self, count: usize) -> Result<usize> {
         self.send()?;
-        self.wait(count)
+        self.wait(count, |_, _| {})
     }
 
-    /// Waits for `count` answers.
-    pub fn wait(&mut self, count: usize) -> Result<Answers> {
-        self.wait_each(count, |_, _| {})
-    }
-
-    /// Waits for `count` answers, and calls `each` with the number of each and the answer.
-    pub fn wait_each(
-        &mut self,
-        count: usize,
-        mut each: impl FnMut(usize, Answer),
-    ) -> Result<Answers> {
-        let mut all = Answers::default();
-        while all.count < count {
+    /// Waits for `count` answers, and calls `each` with the number of each and the answer. Returns the number of values
+    /// in them.
+    pub fn wait(&mut self, count: usize, mut each: impl FnMut(usize, Answer)) -> Result<usize> {
+        let (mut come, mut values) = (0, 0);
+        while come < count {
             match self.next()? {
                 Some(answer) => {
-                    each(all.count, answer);
-                    all.count += 1;
-                    all.values += answer.values;
-                    all.refused += usize::from(answer.refused);
+                    each(come, answer);
+                    come += 1;
+                    values += answer.values;
                 }
                 None => _ = self.receive()?,
             }
         }
-        Ok(all)
+        Ok(values)
     }
 }
 
@@ -331,7 +276,6 @@ mod tests {
         lengths(Dialect::Memcached, b"END\r\n", 0);
         lengths(Dialect::Memcached, b"STORED\r\n", 0);
         lengths(Dialect::Redis, b"$5\r\n\r\n$-1\r\n", 1);
-        lengths(Dialect::Redis, b"*3\r\n$1\r\nx\r\n$-1\r\n$0\r\n\r\n", 2);
         lengths(Dialect::Redis, b"$-1\r\n", 0);
         lengths(Dialect::Redis, b"+OK\r\n", 0);
     }
@@ -340,27 +284,26 @@ mod tests {
     fn an_error_is_no_answer() {
         assert!(Dialect::Memcached.answer(b"ERROR\r\n").is_err());
         assert!(Dialect::Redis.answer(b"-ERR unknown\r\n").is_err());
-        let refused = |dialect: Dialect, input: &[u8]| {
-            let answer = dialect.answer(input).expect("it is in order");
-            answer.expect("it is whole").refused
-        };
-        assert!(refused(
-            Dialect::Memcached,
-            b"SERVER_ERROR out of memory storing object\r\n"
-        ));
-        assert!(refused(Dialect::Redis, b"-OOM command not allowed\r\n"));
+        for (dialect, without_memory) in [
+            (
+                Dialect::Memcached,
+                &b"SERVER_ERROR out of memory storing object\r\n"[..],
+            ),
+            (Dialect::Redis, b"-OOM command not allowed\r\n"),
+        ] {
+            lengths(dialect, without_memory, 0);
+        }
     }
 
     #[test]
     fn requests_are_what_the_servers_read() {
         let mut out = Vec::new();
-        let keys: [&[u8]; 2] = [b"a", b"bc"];
-        Dialect::Memcached.get(&mut out, keys.into_iter());
+        Dialect::Memcached.get(&mut out, b"bc");
         Dialect::Memcached.set(&mut out, b"a", b"xyz");
-        assert_eq!(out, b"get a bc\r\nset a 0 0 3\r\nxyz\r\n");
+        assert_eq!(out, b"get bc\r\nset a 0 0 3\r\nxyz\r\n");
         out.clear();
-        Dialect::Redis.get(&mut out, keys.into_iter());
-        assert_eq!(out, b"*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$2\r\nbc\r\n");
+        Dialect::Redis.get(&mut out, b"bc");
+        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$2\r\nbc\r\n");
         out.clear();
         Dialect::Redis.set(&mut out, b"a", b"xyz");
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3\r\nxyz\r\n");

@@ -3,8 +3,7 @@
 //! operation. Then, where a write is one request, an open loop for the latencies.
 //!
 //! There are [`ITEMS`] items, each as likely to be asked for, with values of 1 to 1,024 bytes.
-//! `get-1` asks for one key; `get-pipelined` sends [`MANY`] such commands in a write; `get-keys`
-//! asks for as many keys by one command; `set` stores one; `mixed` is nine `get` and one `set`.
+//! `get-1` asks for one key; `get-pipelined` sends [`MANY`] such commands in a write; `set` stores one.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ const CLIENTS: usize = 16;
 /// Items.
 const ITEMS: u64 = 100_000;
 
-/// Keys or commands in a write of the scenarios with many.
+/// Commands in a write of the scenario with many.
 const MANY: usize = 50;
 
 /// How long requests are sent before time counts, and while it does.
@@ -39,30 +38,24 @@ const OPEN: Duration = Duration::from_millis(1000);
 pub struct Plan {
     /// Commands in a write.
     commands: usize,
-    /// Keys of a command.
-    keys: usize,
-    /// Number of commands of which one stores; 0: none.
-    set_every: u64,
+    /// Whether they store.
+    stores: bool,
 }
 
-impl Plan {
-    /// That of a scenario.
-    pub fn of(scenario: &str) -> Option<Self> {
-        let plan = |commands, keys, set_every| Self {
-            commands,
-            keys,
-            set_every,
-        };
-        Some(match scenario {
-            "get-1" => plan(1, 1, 0),
-            "get-pipelined" => plan(MANY, 1, 0),
-            "get-keys" => plan(1, MANY, 0),
-            "set" => plan(1, 1, 1),
-            "mixed" => plan(1, 1, 10),
-            _ => return None,
-        })
-    }
-}
+pub const GET: Plan = Plan {
+    commands: 1,
+    stores: false,
+};
+
+pub const PIPELINED: Plan = Plan {
+    commands: MANY,
+    stores: false,
+};
+
+pub const SET: Plan = Plan {
+    commands: 1,
+    stores: true,
+};
 
 /// Makes requests.
 pub struct Requests {
@@ -84,21 +77,14 @@ impl Requests {
 
     /// Appends a command. Returns how many values should come.
     fn push(&mut self, to: &mut Connection) -> usize {
-        let every = self.plan.set_every;
-        if every != 0 && self.random.u64(..every) == 0 {
-            let number = self.random.u64(..self.items);
+        let key = keys::key(self.random.u64(..self.items));
+        if self.plan.stores {
             let length = self.random.usize(1..=LONGEST);
-            to.set(&keys::key(number), &self.value[..length]);
-            return 0;
+            to.set(&key, &self.value[..length]);
+        } else {
+            to.get(&key);
         }
-        let mut all = [[0; keys::LEN]; MANY];
-        let all = &mut all[..self.plan.keys];
-        for key in all.iter_mut() {
-            *key = keys::key(self.random.u64(..self.items));
-        }
-        let slices = all.iter().map(|key| &key[..]);
-        to.dialect.get(&mut to.output, slices);
-        self.plan.keys
+        usize::from(!self.plan.stores)
     }
 }
 
@@ -141,7 +127,7 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         ("cpu_us_per_op", used.as_secs_f64() * 1e6 / done as f64),
         ("ops_per_s", done as f64 / took.as_secs_f64()),
     ];
-    if plan.commands * plan.keys == 1 {
+    if plan.commands == 1 {
         let mut schedule = Schedule::new(open::RATE, short(OPEN));
         let push = |connection: &mut Connection| _ = requests.push(connection);
         let found = open::run(&mut connections, &mut schedule, push, |_| Ok(()))?;
@@ -151,7 +137,7 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
 }
 
 /// Has each connection send a write and wait for the answers, for that long. Returns the number of
-/// keys and stores.
+/// commands.
 fn closed(connections: &mut [Connection], requests: &mut Requests, time: Duration) -> Result<u64> {
     let begun = Instant::now();
     let mut done = 0;
@@ -166,10 +152,10 @@ fn closed(connections: &mut [Connection], requests: &mut Requests, time: Duratio
         }
         let mut found = 0;
         for connection in &mut *connections {
-            found += connection.wait(plan.commands)?.values;
+            found += connection.wait(plan.commands, |_, _| {})?;
         }
         ensure!(found == wanted, "{} of {wanted} values", found);
-        done += (connections.len() * plan.commands * plan.keys) as u64;
+        done += (connections.len() * plan.commands) as u64;
     }
     Ok(done)
 }

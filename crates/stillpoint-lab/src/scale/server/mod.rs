@@ -8,20 +8,18 @@
 //!
 //! | scenarios | figures | |
 //! |---|---|---|
-//! | `get-1`, `get-pipelined`, `get-keys`, `set`, `mixed` | `cpu_us_per_op`, `ops_per_s`, latencies | [`load`]: what a request costs |
-//! | `idle-clients` | `bytes_per_client` | [`idle`]: clients that are silent |
+//! | `get-1`, `get-pipelined`, `set` | `cpu_us_per_op`, `ops_per_s`, latencies | [`load`]: what a request costs |
 //! | `memory` | `bytes_per_item` | [`weight`]: resident memory beyond key and value |
 //! | `shrink` | `p999_us`, `p999_ratio`, `rss_ms`, `rss_ratio` | [`shrink`]: the limit halves under load |
 //! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that floods |
-//! | `stuck-client` | `held_mib`, `dropped_ms` | [`stuck`]: clients that do not read |
-//! | `replay-oltp`, `replay-p3`, `replay-p6` | `hit_ratio` | [`replay`]: traces, at the same `-m` |
+//! | `replay-oltp` | `hit_ratio` | [`replay`]: a trace, at the same `-m` |
 
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmarks;
-use super::cache::trace;
+use super::traces::Folder;
 use crate::choice::{Explained, Family, explained, families, scenarios};
 use crate::output::{Metric, metrics};
 use crate::peers::servers::Kind;
@@ -29,7 +27,6 @@ use crate::run::Sample;
 use crate::subject::Peer;
 
 mod client;
-mod idle;
 mod isolation;
 mod keys;
 mod load;
@@ -37,19 +34,16 @@ mod open;
 mod process;
 mod replay;
 mod shrink;
-mod stuck;
 mod weight;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[Family] = families! {
-    "get-1", "get-pipelined", "get-keys" => "16 connections with a get each; with 50 in a write; with 50 keys in a get.";
-    "set", "mixed" => "16 connections with a set each; with nine gets for a set.";
-    "idle-clients" => "10,000 clients that are silent.", once;
+    "get-1", "get-pipelined" => "16 connections with a get each, or with 50 in a write.";
+    "set" => "16 connections with a set each.";
     "memory" => "A server that is filled with items.", once;
     "shrink" => "The limit of a full server halves under load.", once;
     "isolation" => "A tenant with a guaranteed minimum beside a neighbour that floods; peers have one key space.", once;
-    "stuck-client" => "16 clients ask for 10,000 values of 200,000 bytes, and read nothing.", once;
-    "replay-oltp", "replay-p3", "replay-p6" => "One client replays a trace, with -m 8, 32 or 64.", once;
+    "replay-oltp" => "One client replays the trace OLTP, with -m 8.", once;
 };
 
 /// What the work depends on.
@@ -61,9 +55,9 @@ pub struct Work {
 
     #[command(flatten)]
     #[serde(flatten)]
-    traces: trace::Folder,
+    traces: Folder,
 
-    /// Divide times, items and clients, and replay the first part of a trace only, for a quick look
+    /// Divide times and items, and replay the first part of a trace only, for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     divide: u32,
 }
@@ -89,8 +83,6 @@ impl super::Work for Work {
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
-    const ONLY_IF_NAMED: &'static [&'static str] = &["replay-p6"];
-
     const METRICS: &'static [Metric] = metrics! {
         "cpu_us_per_op" 2 "processor time of the server for a key asked for or stored, the system's part included";
         "ops_per_s" 0 "keys asked for or stored in a second";
@@ -99,19 +91,15 @@ impl super::Work for Work {
         "p999_us" 0 "999 of 1,000 took no longer";
         "p999_ratio" 2 "that divided by the same before the limit fell";
         "bytes_per_item" 1 "resident memory for an item, less key and value";
-        "bytes_per_client" 0 "resident memory for a client";
         "rss_ms" 0 "from the new limit until resident memory is down";
         "rss_ratio" 3 "resident memory divided by the limit";
         "hits_lost" 0 "requests of a tenant that missed beside its neighbour, and hit without it";
         "hit_ratio" 4 "hits of all requests, 0 to 1";
-        "held_mib" 1 "the most that clients which do not read have cost";
-        "dropped_ms" 0 "when the last of them was dropped; absent if it was not";
     };
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
-        let plan = replay::Plan::of(scenario)?;
-        let found = self.traces.file(plan.trace).is_some();
-        (!found).then_some("no traces")
+        let is_here = scenario != "replay-oltp" || self.traces.file(replay::TRACE).is_some();
+        (!is_here).then_some("no traces")
     }
 
     fn check(&self) -> Result<(), clap::Error> {
@@ -124,30 +112,22 @@ impl super::Work for Work {
                 Kind::Stillcache => Peer::ours("stillcache"),
                 _ => Peer::new(kind.name()),
             };
-            for scenario in scenarios(SCENARIOS).filter(|scenario| takes_part(kind, scenario)) {
+            for scenario in scenarios(SCENARIOS) {
                 all.add(peer, scenario, move |work| measure(work, kind, scenario));
             }
         }
     }
 }
 
-/// Redis has no limit of its clients' answers by default, and takes the memory that they ask for:
-/// nothing to compare.
-fn takes_part(kind: Kind, scenario: &str) -> bool {
-    kind != Kind::Redis || scenario != "stuck-client"
-}
-
 fn measure(work: &Work, kind: Kind, scenario: &str) -> Result<Sample> {
     match scenario {
-        "idle-clients" => idle::measure(work, kind),
         "memory" => weight::measure(work, kind),
         "shrink" => shrink::measure(work, kind),
         "isolation" => isolation::measure(work, kind),
-        "stuck-client" => stuck::measure(work, kind),
-        _ => match (replay::Plan::of(scenario), load::Plan::of(scenario)) {
-            (Some(plan), _) => replay::measure(work, kind, plan),
-            (_, Some(plan)) => load::measure(work, kind, plan),
-            (None, None) => unreachable!("{scenario} is measured by no one"),
-        },
+        "replay-oltp" => replay::measure(work, kind),
+        "get-1" => load::measure(work, kind, load::GET),
+        "get-pipelined" => load::measure(work, kind, load::PIPELINED),
+        "set" => load::measure(work, kind, load::SET),
+        _ => unreachable!("{scenario} is measured by no one"),
     }
 }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
 
 use super::client::Connection;
+use crate::scale::timing::{Times, no_times};
 
 /// Requests a second.
 pub const RATE: u32 = 20_000;
 
 /// Latencies, in nanoseconds.
-pub struct Latencies(Histogram<u64>);
+pub struct Latencies(Times);
 
 impl Latencies {
     /// The latency below which that part of the requests is, in microseconds.
@@ -72,7 +72,7 @@ pub fn run(
     for connection in &*connections {
         connection.do_not_block()?;
     }
-    let mut latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+    let mut latencies = no_times();
     let mut waiting = vec![VecDeque::new(); connections.len()];
     let mut turn = 0;
     loop {

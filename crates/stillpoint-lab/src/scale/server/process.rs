@@ -28,8 +28,6 @@ pub struct Settings {
     pub mib: u64,
     /// Its threads.
     pub threads: u32,
-    /// The most clients.
-    pub clients: usize,
     /// Further arguments of stillcache.
     pub ours: Vec<String>,
 }
@@ -40,7 +38,6 @@ impl Settings {
         Self {
             mib,
             threads: work.threads,
-            clients: 1024,
             ours: Vec::new(),
         }
     }
@@ -140,19 +137,14 @@ impl Drop for Server {
 }
 
 fn command(kind: Kind, settings: &Settings, socket: PathBuf) -> Result<Command> {
-    let Settings {
-        mib,
-        threads,
-        clients,
-        ours,
-    } = settings;
+    let Settings { mib, threads, ours } = settings;
     let name = kind.name();
     let program = match kind {
         Kind::Stillcache => Some(env::current_exe()?),
         _ => kind.program(),
     };
     let mut command = Command::new(program.with_context(|| format!("there is no {name} here"))?);
-    let memcached = format!("-m {mib} -t {threads} -c {clients}");
+    let memcached = format!("-m {mib} -t {threads} -c 1024");
     let arguments = match kind {
         Kind::Stillcache => format!("stillcache {memcached} -o admin"),
         Kind::Memcached if rustix::process::getuid().is_root() => {
@@ -160,7 +152,7 @@ fn command(kind: Kind, settings: &Settings, socket: PathBuf) -> Result<Command> 
         }
         Kind::Memcached => format!("{memcached} -U 0"),
         Kind::Redis => format!(
-            "--port 0 --appendonly no --maxclients {clients} --maxmemory {mib}mb --maxmemory-policy allkeys-lru"
+            "--port 0 --appendonly no --maxclients 1024 --maxmemory {mib}mb --maxmemory-policy allkeys-lru"
         ),
     };
     command.args(arguments.split(' '));

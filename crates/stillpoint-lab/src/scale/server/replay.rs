@@ -1,4 +1,4 @@
-//! Traces, at the same limit. A request that misses stores the block's value, of 64 to 1,087 bytes;
+//! The trace OLTP, at the same limit. A request that misses stores the block's value, of 64 to 1,087 bytes;
 //! requests are sent [`BATCH`] at a time, then what missed is stored. `hit_ratio` is that of all.
 
 use anyhow::Result;
@@ -15,31 +15,14 @@ const BATCH: usize = 20;
 const SHORTEST: usize = 64;
 const LONGEST: usize = 1_087;
 
-/// A trace, and the servers' limit.
-#[derive(Clone, Copy)]
-pub struct Plan {
-    /// The trace's name.
-    pub trace: &'static str,
-    mib: u64,
-}
+/// The trace, and the servers' limit in MiB.
+pub const TRACE: &str = "oltp";
+const MIB: u64 = 8;
 
-impl Plan {
-    /// That of a scenario.
-    pub fn of(scenario: &str) -> Option<Self> {
-        let plan = |trace, mib| Self { trace, mib };
-        Some(match scenario {
-            "replay-oltp" => plan("oltp", 8),
-            "replay-p3" => plan("p3", 32),
-            "replay-p6" => plan("p6", 64),
-            _ => return None,
-        })
-    }
-}
-
-/// Measures a trace.
-pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
-    let trace = work.traces.read(plan.trace)?.divided(work.divide);
-    let server = Server::start(kind, &Settings::new(work, plan.mib))?;
+/// Measures it.
+pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
+    let trace = work.traces.read(TRACE)?.divided(work.divide);
+    let server = Server::start(kind, &Settings::new(work, MIB))?;
     let mut client = server.connect()?;
     let value = keys::bytes(LONGEST);
     let (mut asked, mut found) = (0, 0);
@@ -55,13 +38,11 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         }
         client.send()?;
         let mut missed = Vec::new();
-        found += client
-            .wait_each(batch.len(), |number, answer| {
-                if answer.values == 0 {
-                    missed.push(batch[number]);
-                }
-            })?
-            .values;
+        found += client.wait(batch.len(), |number, answer| {
+            if answer.values == 0 {
+                missed.push(batch[number]);
+            }
+        })?;
         asked += batch.len();
         for &block in &missed {
             let length = keys::length(block, SHORTEST, LONGEST);

@@ -8,69 +8,17 @@
 //! - `calls_per_gp`: waits for each grace period that has ended meanwhile; absent where none had
 //!   to, because no other thread is registered (idle).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use rustix::time::ClockId;
 
 use super::Updater;
 use super::readers::{ReaderControl, cpu_time};
 use crate::run::{Curve, Sample};
+use crate::scale::timing::Times;
 
 /// Waits go on for this long in one process.
 pub const BUDGET: Duration = Duration::from_millis(120);
-
-/// Least number of waits of each caller, however long they take.
-const FEWEST: u64 = 5;
-
-/// Longer waits are counted as this long.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// How long each wait took, in nanoseconds, to three digits.
-pub type Times = Histogram<u64>;
-
-/// No waits yet.
-pub fn no_times() -> Times {
-    let longest = LONGEST.as_nanos() as u64;
-    Histogram::new_with_bounds(1, longest, 3).expect("the bounds are constants, and in order")
-}
-
-/// One wait.
-#[derive(Clone, Copy)]
-pub struct Timed {
-    /// How long it took.
-    pub took: Duration,
-    /// When the caller had its answer.
-    pub ended: Instant,
-}
-
-/// Times `wait` from its call to its return.
-pub fn time(wait: impl FnOnce()) -> Timed {
-    let begun = Instant::now();
-    wait();
-    let ended = Instant::now();
-    Timed {
-        took: ended - begun,
-        ended,
-    }
-}
-
-/// Notes one wait.
-pub fn note(times: &mut Times, timed: &Timed) {
-    times.saturating_record(timed.took.as_nanos() as u64);
-}
-
-/// Waits again and again, `until` then.
-pub fn repeat(until: Instant, mut once: impl FnMut() -> Timed) -> Times {
-    let mut times = no_times();
-    loop {
-        let timed = once();
-        note(&mut times, &timed);
-        if timed.ended >= until && times.len() >= FEWEST {
-            return times;
-        }
-    }
-}
 
 /// What a span of waits cost.
 pub struct Cost {

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmarks;
-use super::in_domain::Fences;
+use super::subjects::{Fences, Qsbr, has_limit, prepare_limit};
 use crate::choice::{Explained, Family, explained, families};
 use crate::output::{Metric, metrics};
 use crate::peers;
@@ -17,14 +17,10 @@ use crate::subject::{Callbacks, Peer, Polled, Registry, Updater};
 use readers::ReaderPool;
 use workload::{herd, waits};
 
-mod callback_latch;
-pub mod figures;
+mod figures;
 mod ours;
 mod readers;
 mod workload;
-
-pub use ours::{Qsbr, bare_membarrier, has_limit, prepare_limit};
-pub use readers::start_thread;
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -50,7 +46,7 @@ impl super::Work for Work {
     };
 
     const SCENARIOS: &'static [Family] = families! {
-        "idle", "idle16", "idle255", "idle1000" => "One thread waits, beside no reader, or beside 16, 255 or 1,000 registered threads that sleep.";
+        "idle", "idle1000" => "One thread waits, beside no reader, or beside 1,000 registered threads that sleep.";
         "busy1", "busy-oversub" => "One thread waits beside one reader that is always in sections, or two on the same two CPUs.";
         "herd64" => "As many threads as --threads says (64) wait at once.";
         "bridge" => "One thread waits 100 times 4 times in a row, beside 64 registered threads that sleep.";
@@ -74,16 +70,16 @@ impl super::Work for Work {
     fn add_to(all: &mut Benchmarks<Self>) {
         all.waits::<ours::Rcu>(Peer::ours("rcu"));
         all.waits::<ours::Expedited>(Peer::ours("expedited"));
-        all.waits::<ours::Qsbr>(Peer::ours("qsbr"));
+        all.waits::<Qsbr>(Peer::ours("qsbr"));
         all.waits::<ours::ServiceLed>(Peer::ours("service-led"));
         all.waits::<Fences>(Peer::ours("fences"));
         all.calls::<ours::Rcu>(Peer::ours("rcu"));
-        all.calls::<ours::Qsbr>(Peer::ours("qsbr"));
+        all.calls::<Qsbr>(Peer::ours("qsbr"));
         all.polls::<ours::Rcu>(Peer::ours("rcu"));
-        all.polls::<ours::Qsbr>(Peer::ours("qsbr"));
+        all.polls::<Qsbr>(Peer::ours("qsbr"));
         peers::register(all);
-        if ours::has_limit() {
-            let limit = Peer::LIMIT.prepared_by(ours::prepare_limit);
+        if has_limit() {
+            let limit = Peer::LIMIT.prepared_by(prepare_limit);
             all.waits::<ours::Limit>(limit);
             // A bare wait where others defer or poll.
             for scenario in ["callback", "barrier", "poll"] {
@@ -95,7 +91,7 @@ impl super::Work for Work {
     }
 
     fn check(&self) -> Result<(), clap::Error> {
-        if !ours::has_limit() {
+        if !has_limit() {
             eprintln!(
                 "stillpoint: limit left out: the kernel has no membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)"
             );
@@ -108,8 +104,6 @@ impl Registry for Benchmarks<Work> {
     fn waits<S: Updater>(&mut self, peer: Peer) {
         for (scenario, pool) in [
             ("idle", ReaderPool::NONE),
-            ("idle16", ReaderPool::asleep(16)),
-            ("idle255", ReaderPool::asleep(254)),
             ("idle1000", ReaderPool::asleep(1000)),
             ("busy1", ReaderPool::busy(1)),
             ("busy-oversub", ReaderPool::busy(2).on_two_cpus()),

@@ -1,13 +1,11 @@
 //! Stillpoint's own variants, and the limit.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
 
-use anyhow::{Context, Result};
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
-use stillpoint::{Cookie, Domain, QsbrReader};
+use stillpoint::{Cookie, Domain};
 
-use super::callback_latch::CallbackLatch;
-use crate::scale::in_domain::{Place, WithFences};
+use crate::scale::subjects::{Place, bare_membarrier, grace_periods};
 use crate::subject::{Callbacks, Participant, Polled, Reader, Updater};
 
 /// A thread that reads in the global domain, and waits in the way of `W`.
@@ -16,8 +14,7 @@ pub struct Global<W>(W);
 /// A way to wait.
 pub trait Way: Default + 'static {
     /// Grace periods that have ended; `None` where the way has none.
-    const GRACE_PERIODS: Option<fn() -> u64> =
-        Some(|| stillpoint::global().statistics().grace_periods);
+    const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
 
     /// Waits.
     fn wait(&mut self);
@@ -132,61 +129,34 @@ impl Way for Membarrier {
     }
 }
 
-/// One membarrier, after [`prepare_limit`].
-pub fn bare_membarrier() {
-    membarrier(MembarrierCommand::PrivateExpedited)
-        .expect("`prepare_limit` has registered the process");
+/// One callback at a time keeps it, one thread waits for it.
+#[derive(Default)]
+pub struct CallbackLatch {
+    kept: Mutex<Option<Instant>>,
+    changed: Condvar,
 }
 
-/// Returns whether the kernel has what the limit is made of.
-pub fn has_limit() -> bool {
-    membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
-}
-
-/// Registers the process for the limit's membarriers.
-pub fn prepare_limit() -> Result<()> {
-    membarrier(MembarrierCommand::RegisterPrivateExpedited)
-        .context("cannot register for membarrier")
-}
-
-/// A [`QsbrReader`] in a domain with fences.
-pub struct Qsbr(QsbrReader<'static>);
-
-impl Qsbr {
-    /// The reader itself.
-    pub fn reader(&mut self) -> &mut QsbrReader<'static> {
-        &mut self.0
-    }
-}
-
-impl Place for Qsbr {
-    fn domain() -> &'static Domain {
-        WithFences::domain()
-    }
-}
-
-impl Participant for Qsbr {
-    fn register_thread() -> Self {
-        Self(Self::domain().qsbr_reader())
-    }
-}
-
-impl Reader for Qsbr {
-    fn read(&mut self, section: impl FnOnce()) {
-        section();
-        self.0.quiescent_state();
+impl CallbackLatch {
+    /// For the callback: records when it was invoked, and wakes the waiter.
+    pub fn invoke(&self) {
+        let now = Instant::now();
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        self.changed.notify_one();
     }
 
-    fn offline<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let _offline = self.0.offline();
-        work()
-    }
-}
-
-impl Updater for Qsbr {
-    const GRACE_PERIODS: Option<fn() -> u64> = Some(|| Self::domain().statistics().grace_periods);
-
-    fn synchronize(&mut self) {
-        self.0.synchronize();
+    /// Sleeps until it has been kept; when that was. It can be kept again afterwards.
+    pub fn wait(&self) -> Instant {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match kept.take() {
+                Some(at) => return at,
+                None => {
+                    kept = self
+                        .changed
+                        .wait(kept)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+            }
+        }
     }
 }

@@ -12,14 +12,14 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::{self, Builder, Scope};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::affinity;
-use crate::scale::spawn;
+use crate::scale::threads::spawn_small;
 use crate::subject::Reader;
 
 /// How long a busy reader's section lasts.
@@ -27,9 +27,6 @@ const SECTION: Duration = Duration::from_nanos(200);
 
 /// Time for the last of the settled threads to fall asleep.
 const SETTLING: Duration = Duration::from_millis(2);
-
-/// A thousand threads should not take a thousand times the default stack.
-const STACK: usize = 256 << 10;
 
 /// Who reads beside the callers.
 #[derive(Clone, Copy)]
@@ -166,20 +163,15 @@ pub fn with_readers<R: Reader, T>(
     thread::scope(|scope| {
         let _stop = StopOnDrop(&control);
         for _ in 0..pool.asleep {
-            start_thread(scope, || control.sleep_through::<R>());
+            spawn_small(scope, || control.sleep_through::<R>());
         }
         for _ in 0..pool.busy {
-            start_thread(scope, || control.read_without_pause::<R>(section));
+            spawn_small(scope, || control.read_without_pause::<R>(section));
         }
         control.settled.wait();
         thread::sleep(SETTLING);
         measured(&control)
     })
-}
-
-/// Starts a thread of the scope, on a small stack.
-pub fn start_thread<'scope>(scope: &'scope Scope<'scope, '_>, body: impl FnOnce() + Send + 'scope) {
-    spawn(Builder::new().stack_size(STACK), scope, body);
 }
 
 /// What `clock` shows, one of those that count processor time.

@@ -5,8 +5,7 @@
 //! | scenario | callers | beside them | what is timed |
 //! |---|---|---|---|
 //! | idle | 1 | none | a wait |
-//! | idle16, idle1000 | 1 | 16 or 1,000 registered threads that sleep | a wait |
-//! | idle255 | 1 | 254 registered threads that sleep: with the caller as many as ps-reclaim has room for | a wait |
+//! | idle1000 | 1 | 1,000 registered threads that sleep | a wait |
 //! | busy1 | 1 | a reader, sections of 200 ns without a pause | a wait |
 //! | busy-oversub | 1 | two such readers, all on two CPUs | a wait |
 //! | herd64 | 64, at once (`--threads`) | none | a wait |
@@ -27,10 +26,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::callback_latch::CallbackLatch;
-use super::figures::{self, BUDGET, Timed, Times, note, observe, repeat, time};
-use super::readers::{Latch, ReaderControl, ReaderPool, start_thread, with_readers};
+use super::figures::{self, BUDGET, observe};
+use super::ours::CallbackLatch;
+use super::readers::{Latch, ReaderControl, ReaderPool, with_readers};
 use crate::run::Sample;
+use crate::scale::threads::spawn_small;
+use crate::scale::timing::{Timed, Times, no_times, note, repeat, time};
 use crate::subject::{Callbacks, Polled, Updater, poll_until};
 
 /// The readers of the scenarios that defer or poll.
@@ -62,7 +63,7 @@ pub fn bridge<S: Updater>() -> Result<Sample> {
         let mut part = S::register_thread();
         (0..WARM_UPS).for_each(|_| part.synchronize());
         let ((times, total), cost) = observe::<S, _>(control, || {
-            let mut times = figures::no_times();
+            let mut times = no_times();
             let begun = Instant::now();
             for _ in 0..BRIDGE_ITERATIONS * BRIDGE_WAITS {
                 note(&mut times, &time(|| part.synchronize()));
@@ -89,7 +90,7 @@ pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
             let _release = Release(&gates);
             for _ in 0..callers {
                 let report = report.clone();
-                start_thread(scope, || herd_caller::<S>(&gates, report));
+                spawn_small(scope, || herd_caller::<S>(&gates, report));
             }
             // Only the callers' own are left, so that the reports end also where a caller is lost.
             drop(report);
@@ -102,7 +103,7 @@ pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
             });
             ensure!(reports.len() == callers, "a caller panicked");
 
-            let mut all = figures::no_times();
+            let mut all = no_times();
             let mut last = begun;
             for (times, ended) in reports {
                 all.add(times)?;

@@ -26,18 +26,21 @@
 //! The limit is a bare membarrier where there are no readers to wait for, a bare wake-up where
 //! there are sleepers, and tasks that read a static.
 
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmarks;
-use super::read;
-use super::sync::figures::Times;
+use super::subjects::{BareLoop, Trace};
+use super::timing::{Times, ns_per_pair, repeat, time};
 use crate::choice::{Explained, Family, explained, families};
 use crate::output::{Metric, metrics};
-use crate::subject::Peer;
+use crate::run::Sample;
+use crate::subject::{Peer, ReadSide};
 use ours::Mode;
 
-mod idle;
 mod ours;
 mod sleepers;
 #[cfg(feature = "peers")]
@@ -112,14 +115,14 @@ impl super::Work for Work {
     fn add_to(all: &mut Benchmarks<Self>) {
         let (native, read_mb) = (Mode::Native, Mode::ReadMb);
         all.add(Peer::ours("native"), IDLE, move |work| {
-            idle::measure::<read::Trace>(Some(|| native.synchronize()), work)
+            idle::<Trace>(Some(|| native.synchronize()), work)
         });
         all.add(Peer::ours("read-mb"), IDLE, move |work| {
-            idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
+            idle::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
         });
         let limit = Peer::LIMIT.prepared_by(ours::prepare_limit);
         all.add(limit, IDLE, |work| {
-            idle::measure::<read::Limit>(ours::limit_of_waits(), work)
+            idle::<BareLoop>(ours::limit_of_waits(), work)
         });
         for (variant, mode) in [("native", native), ("read-mb", read_mb)] {
             let measure = move |work: &Work| sleepers::with_readers(mode.domain(), work);
@@ -135,4 +138,18 @@ impl super::Work for Work {
 fn of_waits(times: &Times) -> [(&'static str, f64); 2] {
     let p99 = times.value_at_quantile(0.99) as f64;
     [("gp_mean_ms", times.mean() / 1e6), ("gp_p99_ms", p99 / 1e6)]
+}
+
+/// idle: times `wait`, where the subject has one, on a thread that has read before, beside no reader; then the pairs of
+/// `R`.
+fn idle<R: ReadSide>(wait: Option<impl Fn()>, work: &Work) -> Result<Sample> {
+    let mut sample = Sample::default();
+    if let Some(wait) = wait {
+        R::register_thread().pairs(1);
+        wait();
+        let until = Instant::now() + Duration::from_millis(work.span_ms);
+        sample.add(of_waits(&repeat(until, || time(&wait))));
+    }
+    sample.add([("read_ns", ns_per_pair::<R>(1)?)]);
+    Ok(sample)
 }

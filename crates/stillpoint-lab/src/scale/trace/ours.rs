@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use stillpoint::tasks_trace::{self, TraceDomain};
 
-use crate::scale::sync::{self, bare_membarrier, has_limit};
+use crate::scale::subjects::{self, bare_membarrier, has_limit};
 use crate::subject::{Guarded, Participant};
 
 /// What readers do, so that a grace period can see them.
@@ -67,7 +67,7 @@ pub fn limit_of_waits() -> Option<fn()> {
 /// Registers the process for the limit's membarriers, where there are any.
 pub fn prepare_limit() -> Result<()> {
     if has_limit() {
-        sync::prepare_limit()
+        subjects::prepare_limit()
     } else {
         Ok(())
     }

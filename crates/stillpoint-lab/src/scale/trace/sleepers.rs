@@ -21,8 +21,8 @@ use stillpoint::tasks_trace::TraceDomain;
 use super::Work;
 use crate::run::Sample;
 use crate::scale::SetAtEnd;
-use crate::scale::sync::figures::{Timed, no_times, note, repeat, time};
-use crate::scale::sync::start_thread;
+use crate::scale::threads::spawn_small;
+use crate::scale::timing::{Timed, no_times, note, repeat, time};
 
 /// How long a reader sleeps in a section.
 const NAP: Duration = Duration::from_millis(1);
@@ -73,7 +73,7 @@ fn measure<G>(
     let times = thread::scope(|scope| {
         let _halt = SetAtEnd(&halt);
         for _ in 0..readers {
-            start_thread(scope, || {
+            spawn_small(scope, || {
                 let own = sleep_in_sections(&enter, &halt);
                 sections.lock().push(own);
             });

@@ -38,7 +38,7 @@ use super::{ASYNC, Work};
 use crate::machine::Machine;
 use crate::peers;
 use crate::run::Sample;
-use crate::scale::sync::figures::{repeat, time};
+use crate::scale::timing::{repeat, time};
 use crate::scale::{Benchmarks, SetAtEnd, join, spawn};
 use crate::subject::{Cell, Peer, Registry, Value};
 

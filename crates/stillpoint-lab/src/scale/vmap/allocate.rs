@@ -124,75 +124,29 @@ impl Allocator for Mmap {
     }
 }
 
-type Shape = (&'static str, fn() -> Result<Sample>);
+/// Pages and alignment of an allocation.
+type Shape = fn(&mut fastrand::Rng) -> (usize, usize);
 
 /// The scenarios.
-pub fn shapes<A: Allocator>() -> [Shape; 7] {
-    [
-        ("alloc-pool", || timed::<A>(0, |_, _| (4, 1))),
-        ("fix-size", || timed::<A>(0, |_, _| (1, 1))),
-        ("full-fit", full_fit::<A>),
-        // 100 pages and 1 in turn, above a long list of others.
-        ("long-busy-list", || {
-            timed::<A>(15_000, |number, _| {
-                (if number % 2 == 0 { 100 } else { 1 }, 1)
-            })
-        }),
-        ("random-size", || {
-            timed::<A>(0, |_, random| (random.usize(1..=100), 1))
-        }),
-        ("fix-align", || timed::<A>(0, |_, _| (5, 32 << 10))),
-        ("random-size-align", || {
-            timed::<A>(0, |_, random| {
-                (random.usize(1..=10), 1 << random.u32(0..23))
-            })
-        }),
-    ]
-}
+pub const SHAPES: [(&str, Shape); 4] = [
+    ("alloc-pool", |_| (4, 1)),
+    ("fix-size", |_| (1, 1)),
+    ("random-size", |random| (random.usize(1..=100), 1)),
+    ("fix-align", |_| (5, 32 << 10)),
+];
 
-/// Allocates and frees `pages(number, random)` and an alignment at a time, beside `others` of one
-/// page that stay.
-fn timed<A: Allocator>(
-    others: usize,
-    pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize),
-) -> Result<Sample> {
+/// Measures one allocation and free at a time.
+pub fn measure<A: Allocator>(shape: Shape) -> Result<Sample> {
     let allocator = A::new()?;
-    let _others = (0..others)
-        .map(|_| allocator.alloc(PAGE, 1))
-        .collect::<Result<Vec<_>>>()?;
-    time(&allocator, pages)
-}
-
-/// One page at a time, where there are many holes of just that size.
-fn full_fit<A: Allocator>() -> Result<Sample> {
-    let allocator = A::new()?;
-    let mut many = (0..15_000)
-        .map(|_| allocator.alloc(PAGE, 1))
-        .collect::<Result<Vec<_>>>()?;
-    let mut stays = false;
-    many.retain(|_| {
-        stays = !stays;
-        stays
-    });
-    allocator.settle()?;
-    time(&allocator, |_, _| (1, 1))
-}
-
-fn time<A: Allocator>(
-    allocator: &A,
-    pages: impl Fn(usize, &mut fastrand::Rng) -> (usize, usize),
-) -> Result<Sample> {
     let mut random = fastrand::Rng::with_seed(1);
     let begun = Instant::now();
-    for number in 0..ALLOCATIONS {
-        let (pages, align) = pages(number, &mut random);
+    for _ in 0..ALLOCATIONS {
+        let (pages, align) = shape(&mut random);
         drop(black_box(allocator.alloc(pages * PAGE, align)?));
     }
     allocator.settle()?;
-    Ok(Sample::of([(
-        "alloc_free_ns",
-        begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64,
-    )]))
+    let each = begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64;
+    Ok(Sample::of([("alloc_free_ns", each)]))
 }
 
 /// # Safety

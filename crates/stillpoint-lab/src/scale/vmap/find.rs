@@ -1,18 +1,20 @@
 //! Looking areas up, and checking ranges, on one thread.
 //!
-//! There are as many areas of one page as the name says, and as many looked-up addresses as fit a cache, at random.
+//! There are [`AREAS`] areas of one page, and as many looked-up addresses as fit a cache, at random.
 //! `find_ns` is the time of one look-up, its section or lock included, when the next does not
 //! depend on it; `find_dependent_ns` when the next address cannot be known before; `check_ns` the
 //! time of a check of 64 bytes, section or lock included, in an area that is in the cache. The best
 //! of some slices is reported, as in `scale read`.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
 use super::index::Index;
 use crate::run::Sample;
+use crate::scale::timing::best_ns;
+
+const AREAS: usize = 100_000;
 
 const ADDRESSES: usize = 1 << 16;
 
@@ -21,9 +23,9 @@ const SLICES: usize = 5;
 /// Look-ups of one slice.
 const LOOKUPS: usize = 1 << 17;
 
-pub fn measure<I: Index>(count: usize) -> Result<Sample> {
+pub fn measure<I: Index>() -> Result<Sample> {
     let arena = super::arena()?;
-    let areas = (0..count)
+    let areas = (0..AREAS)
         .map(|_| arena.alloc(4096, 1))
         .collect::<Result<Vec<_>, _>>()?;
     let ranges: Vec<_> = areas
@@ -34,7 +36,7 @@ pub fn measure<I: Index>(count: usize) -> Result<Sample> {
 
     let mut random = fastrand::Rng::with_seed(1);
     let addresses: Vec<usize> = (0..ADDRESSES)
-        .map(|_| ranges[random.usize(..count)].start + random.usize(..4096))
+        .map(|_| ranges[random.usize(..AREAS)].start + random.usize(..4096))
         .collect();
     ensure!(
         addresses.iter().all(|&addr| index
@@ -44,33 +46,34 @@ pub fn measure<I: Index>(count: usize) -> Result<Sample> {
     );
 
     Ok(Sample::of([
-        ("find_ns", best(|| independent(&index, &addresses))),
-        ("find_dependent_ns", best(|| dependent(&index, &addresses))),
-        ("check_ns", best(|| check(&index, ranges[count / 2].start))),
+        (
+            "find_ns",
+            best_ns(SLICES, || independent(&index, &addresses)),
+        ),
+        (
+            "find_dependent_ns",
+            best_ns(SLICES, || dependent(&index, &addresses)),
+        ),
+        (
+            "check_ns",
+            best_ns(SLICES, || check(&index, ranges[AREAS / 2].start)),
+        ),
     ]))
 }
 
-fn best(mut slice: impl FnMut() -> Duration) -> f64 {
-    (0..SLICES)
-        .map(|_| slice().as_nanos() as f64 / LOOKUPS as f64)
-        .fold(f64::INFINITY, f64::min)
-}
-
 #[inline(never)]
-fn independent<I: Index>(index: &I, addresses: &[usize]) -> Duration {
-    let begun = Instant::now();
+fn independent<I: Index>(index: &I, addresses: &[usize]) -> usize {
     let mut sum = 0_usize;
     for round in 0..LOOKUPS {
         let (start, len) = index.find(addresses[round % ADDRESSES]).unwrap_or_default();
         sum = sum.wrapping_add(start ^ len);
     }
     black_box(sum);
-    begun.elapsed()
+    LOOKUPS
 }
 
 #[inline(never)]
-fn dependent<I: Index>(index: &I, addresses: &[usize]) -> Duration {
-    let begun = Instant::now();
+fn dependent<I: Index>(index: &I, addresses: &[usize]) -> usize {
     let mut at = 0;
     for _ in 0..LOOKUPS {
         let (start, len) = index.find(addresses[at]).unwrap_or_default();
@@ -78,14 +81,13 @@ fn dependent<I: Index>(index: &I, addresses: &[usize]) -> Duration {
         at = (at + 1 + (start & 1) + (len >> 13)) % ADDRESSES;
     }
     black_box(at);
-    begun.elapsed()
+    LOOKUPS
 }
 
 #[inline(never)]
-fn check<I: Index>(index: &I, start: usize) -> Duration {
-    let begun = Instant::now();
+fn check<I: Index>(index: &I, start: usize) -> usize {
     for _ in 0..LOOKUPS {
         black_box(index.check(black_box(start + 100), black_box(64)));
     }
-    begun.elapsed()
+    LOOKUPS
 }

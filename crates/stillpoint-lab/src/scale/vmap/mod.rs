@@ -63,10 +63,9 @@ impl super::Work for Work {
     };
 
     const SCENARIOS: &'static [Family] = families! {
-        "find-1000", "find-100000", "find-1000000" => "Find the area around a random address, among 1,000, 100,000 or 1,000,000.";
-        "copy-256", "copy-4096", "copy-256-2threads", "copy-4096-2threads" => "Check and copy messages of 256 or 4,096 bytes, on --threads threads (16) or on 2.";
-        "alloc-pool", "fix-size", "full-fit", "long-busy-list" => "Allocate and free 4 pages, 1 page, 1 page among holes of that size, 100 and 1 among 15,000.";
-        "random-size", "fix-align", "random-size-align" => "Allocate and free areas of random size, of 32 KiB alignment, of random size and alignment.";
+        "find-100000" => "Find the area around a random address, among 100,000.";
+        "copy-256", "copy-4096", "copy-4096-2threads" => "Check and copy messages of 256 or 4,096 bytes, on --threads threads (16) or on 2.";
+        "alloc-pool", "fix-size", "random-size", "fix-align" => "Allocate and free 4 pages, 1 page, a random number of them, areas of 32 KiB alignment.";
         "purge", "purge-single" => "Give pages back to the system, in areas of 16 pages or of one.";
     };
 
@@ -119,20 +118,13 @@ type Serve = fn(&Work, threads: u32, message: usize) -> Result<Sample>;
 
 impl Benchmarks<Work> {
     fn finds<I: Index>(&mut self, subject: Peer) {
-        for (scenario, areas) in [
-            ("find-1000", 1_000),
-            ("find-100000", 100_000),
-            ("find-1000000", 1_000_000),
-        ] {
-            self.add(subject, scenario, move |_| find::measure::<I>(areas));
-        }
+        self.add(subject, "find-100000", |_| find::measure::<I>());
     }
 
     fn copies(&mut self, variant: &'static str, serve: Serve) {
         for (scenario, threads, message) in [
             ("copy-256", None, 256),
             ("copy-4096", None, 4096),
-            ("copy-256-2threads", Some(2), 256),
             ("copy-4096-2threads", Some(2), 4096),
         ] {
             let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
@@ -141,8 +133,8 @@ impl Benchmarks<Work> {
     }
 
     fn allocations<A: allocate::Allocator>(&mut self, subject: Peer) {
-        for (scenario, measure) in allocate::shapes::<A>() {
-            self.add(subject, scenario, move |_| measure());
+        for (scenario, shape) in allocate::SHAPES {
+            self.add(subject, scenario, move |_| allocate::measure::<A>(shape));
         }
     }
 

@@ -4,7 +4,7 @@
 //! limit shows alone. Every subject has its own loop ([`ReadSide::pairs`]), so that an inlined
 //! read side is inlined; the body is a compiler barrier in all of them, in C as in Rust. Under QSBR
 //! a pair is nothing, and the thread passes one quiescent state after the loop. A process times
-//! [`SLICES`] slices of about [`SLICE`] each and reports the best: a pair's cost does not vary, so
+//! 16 slices of about 25 ms each ([`ns_per_pair`]) and reports the best: a pair's cost does not vary, so
 //! whatever lengthens a slice is the machine's other work. With more threads than one, all run a
 //! slice together, and its figure is their mean; with more than there are CPUs, it holds the time
 //! that a thread waits for one. `scale trace` takes its `read_ns` in the same way.
@@ -16,33 +16,24 @@
 //! passes a quiescent state a slice, which holds its neighbour up most of the time. The limit's
 //! neighbour frees at once.
 
+use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Builder};
 
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use stillpoint::tasks_trace;
 
-use super::in_domain::{Fences, Global, Tasks};
-use super::kfree;
-use super::sync::Qsbr;
-use super::{Benchmarks, in_threads};
+use super::subjects::{BareLoop, Fences, FreeAtOnce, Global, Qsbr, Tasks, Trace};
+use super::timing::ns_per_pair;
+use super::{Benchmarks, SetAtEnd, spawn};
 use crate::choice::{Explained, Family, explained, families};
 use crate::output::{Metric, metrics};
 use crate::peers;
 use crate::run::Sample;
-use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
-
-mod flood;
-mod ours;
-
-pub use ours::{Limit, Trace};
-
-/// Slices that a process times.
-const SLICES: usize = 16;
-
-/// How long a slice takes, about.
-const SLICE: Duration = Duration::from_millis(25);
+use crate::subject::{Guarded, Peer, ReadSide, Reclaimer, Registry};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -79,13 +70,13 @@ impl super::Work for Work {
 
     fn add_to(all: &mut Benchmarks<Self>) {
         all.both::<Global, Global>(Peer::ours("guard"));
-        all.both::<ours::Closure, Global>(Peer::ours("closure"));
+        all.both::<Closure, Global>(Peer::ours("closure"));
         all.both::<Fences, Fences>(Peer::ours("fences"));
         all.both::<Qsbr, Fences>(Peer::ours("qsbr"));
         all.both::<Trace, Tasks>(Peer::ours("trace"));
-        all.both::<ours::TraceOwned, Tasks>(Peer::ours("trace-owned"));
+        all.both::<TraceOwned, Tasks>(Peer::ours("trace-owned"));
         peers::register(all);
-        all.both::<Limit, kfree::Limit>(Peer::LIMIT);
+        all.both::<BareLoop, FreeAtOnce>(Peer::LIMIT);
     }
 }
 
@@ -107,7 +98,7 @@ impl Benchmarks<Work> {
 
     /// The neighbour retires by means of `F`, in the domain in which `R` reads.
     fn beside_flood<R: ReadSide, F: Reclaimer>(&mut self, peer: Peer) {
-        let measure = |work: &Work| flood::beside::<F>(|| ns_per_pair::<R>(work.threads));
+        let measure = |work: &Work| beside_flood::<F>(|| ns_per_pair::<R>(work.threads));
         self.add(peer, "beside-flood", move |work| sample(measure(work)));
     }
 }
@@ -116,39 +107,56 @@ fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
     Ok(Sample::of([("ns_per_pair", ns_per_pair?)]))
 }
 
-/// Measures a pair while `threads` threads read.
-pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
-    let count = pairs_per_slice::<R>();
-    let together = Barrier::new(threads as usize);
-    let threads: Vec<[f64; SLICES]> = in_threads(threads as usize, |_| {
-        let mut part = R::register_thread();
-        [(); SLICES].map(|()| {
-            together.wait();
-            time_pairs(&mut part, count).as_nanos() as f64 / count as f64
-        })
-    })?;
+/// `stillpoint::read`, which runs a closure as the section.
+#[derive(Default)]
+pub struct Closure;
 
-    let mean = |slice: usize| {
-        threads.iter().map(|slices| slices[slice]).sum::<f64>() / threads.len() as f64
-    };
-    Ok((0..SLICES).map(mean).fold(f64::INFINITY, f64::min))
-}
-
-/// How many pairs one thread alone does in a slice's time.
-fn pairs_per_slice<R: ReadSide>() -> u64 {
-    let mut part = R::register_thread();
-    let mut count = 1024;
-    loop {
-        let taken = time_pairs(&mut part, count);
-        if taken >= SLICE / 10 {
-            return (count as f64 * SLICE.as_secs_f64() / taken.as_secs_f64()) as u64;
+impl ReadSide for Closure {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            stillpoint::read(|_guard| black_box(()));
         }
-        count *= 2;
     }
 }
 
-fn time_pairs<R: ReadSide>(part: &mut R, count: u64) -> Duration {
-    let begun = Instant::now();
-    part.pairs(count);
-    begun.elapsed()
+/// `stillpoint::tasks_trace::read_lock_owned`: a section that a task may hold across an `.await`.
+#[derive(Default)]
+pub struct TraceOwned;
+
+impl Guarded for TraceOwned {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        tasks_trace::read_lock_owned()
+    }
+}
+
+/// Bytes of an object that the neighbour retires.
+const SIZE: usize = 32;
+
+/// Objects between two looks whether it is over.
+const BATCH: usize = 1000;
+
+/// Runs `measured` while another thread retires objects by means of `F`.
+fn beside_flood<F: Reclaimer>(measured: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    let over = AtomicBool::new(false);
+    let has_begun = Barrier::new(2);
+    thread::scope(|scope| {
+        let _end = SetAtEnd(&over);
+        spawn(Builder::new(), scope, || {
+            let mut part = F::register_thread();
+            retire_some(&mut part);
+            has_begun.wait();
+            while !over.load(Ordering::Relaxed) {
+                retire_some(&mut part);
+            }
+        });
+        has_begun.wait();
+        measured()
+    })
+}
+
+fn retire_some<F: Reclaimer>(part: &mut F) {
+    (0..BATCH).for_each(|_| part.allocate_and_retire::<SIZE>());
+    part.end_loop::<SIZE>();
 }
