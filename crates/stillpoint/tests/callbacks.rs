@@ -14,7 +14,7 @@ use std::{
     },
     thread,
 };
-use stillpoint::{CallbackHead, Domain, Rcu, RcuOption};
+use stillpoint::{CallbackHead, Domain, Rcu};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const CALLS: usize = if cfg!(miri) { 30 } else { 20_000 };
@@ -34,20 +34,6 @@ impl Count {
     fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-#[test]
-fn callbacks_run_in_the_order_in_which_they_were_queued() {
-    let domain = Domain::new();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    for number in 0..CALLS {
-        let order = Arc::clone(&order);
-        domain.call(move || order.lock().expect("not poisoned").push(number));
-    }
-    domain.barrier();
-    let order = order.lock().expect("not poisoned");
-    assert_eq!(order.len(), CALLS);
-    assert!(order.iter().enumerate().all(|(at, &number)| at == number));
 }
 
 #[test]
@@ -101,32 +87,6 @@ fn callbacks_run_one_after_the_other_on_one_other_thread() {
 }
 
 #[test]
-fn a_callback_sees_what_was_done_before_its_call() {
-    let domain = Domain::new();
-    static PLACE: AtomicUsize = AtomicUsize::new(0);
-    let (tell, told) = channel();
-    for number in 1..=CALLS / 10 {
-        PLACE.store(number, Ordering::Relaxed);
-        let tell = tell.clone();
-        domain.call(move || assert!(tell.send((number, PLACE.load(Ordering::Relaxed))).is_ok()));
-    }
-    domain.barrier();
-    assert_eq!(
-        told.try_iter()
-            .filter(|(number, seen)| seen >= number)
-            .count(),
-        CALLS / 10
-    );
-}
-
-#[test]
-fn a_callback_runs_although_no_thread_waits_for_it() {
-    let count = Count::default();
-    stillpoint::call(count.raise());
-    eventually(|| count.get() == 1);
-}
-
-#[test]
 fn a_callback_waits_for_the_readers_of_before_its_call() {
     let domain = Domain::new();
     let count = Count::default();
@@ -138,29 +98,6 @@ fn a_callback_waits_for_the_readers_of_before_its_call() {
     reader.leave();
     // Without a further call: the reader wakes the service thread when it leaves.
     eventually(|| count.get() == 1);
-}
-
-#[test]
-fn a_call_inside_a_section_waits_for_that_section() {
-    let domain = Domain::new();
-    let count = Count::default();
-    let tally = Tally::new();
-    let cell = RcuOption::new_in(&domain, tally.value(1));
-    let guard = domain.read_lock();
-    let value = cell.load(&guard).expect("just made");
-    let mut unlinked = cell.take();
-    let raise = count.raise();
-    let tries = domain.statistics().heavy_barriers;
-    domain.call(move || {
-        drop(unlinked.take());
-        raise();
-    });
-    eventually(|| domain.statistics().heavy_barriers > tries);
-    assert_eq!((value.get(), count.get()), (1, 0));
-    drop(guard);
-    eventually(|| count.get() == 1);
-    domain.kvfree_barrier();
-    assert!(tally.all_dropped());
 }
 
 #[test]
@@ -303,19 +240,6 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_payload_whose_destructor_panics_is_contained() {
-    for depth in 0..3 {
-        let domain = Domain::new();
-        let count = Count::default();
-        domain.call(count.raise());
-        domain.call(move || panic::resume_unwind(Box::new(Bomb(depth))));
-        domain.call(count.raise());
-        domain.barrier();
-        assert_eq!((count.get(), domain.statistics().panics), (2, 1));
-    }
-}
-
-#[test]
 fn a_barrier_waits_for_all_callbacks_of_before() {
     let domain = Domain::new();
     thread::scope(|scope| {
@@ -331,43 +255,6 @@ fn a_barrier_waits_for_all_callbacks_of_before() {
         }
     });
     eventually(|| domain.statistics().callbacks_pending == 0);
-}
-
-#[test]
-fn a_barrier_waits_for_the_callbacks_of_other_threads() {
-    let domain = Domain::new();
-    let count = Count::default();
-    for round in 1..=5 {
-        let callers: Vec<_> = (0..THREADS)
-            .map(|_| {
-                let (domain, count) = (domain.clone(), count.clone());
-                thread::spawn(move || (0..CALLS / 50).for_each(|_| domain.call(count.raise())))
-            })
-            .collect();
-        callers
-            .into_iter()
-            .for_each(|caller| caller.join().expect("no panic"));
-        domain.barrier();
-        assert_eq!(count.get(), round * THREADS * (CALLS / 50));
-    }
-}
-
-#[test]
-fn a_barrier_with_nothing_queued_returns() {
-    let domain = Domain::new();
-    returns(move || (0..100).for_each(|_| domain.barrier()));
-    returns(stillpoint::barrier);
-}
-
-#[test]
-fn the_end_of_a_domain_invokes_what_is_queued() {
-    for calls in [1, 10, CALLS / 10] {
-        let domain = Domain::new();
-        let count = Count::default();
-        (0..calls).for_each(|_| domain.call(count.raise()));
-        drop(domain);
-        assert_eq!(count.get(), calls);
-    }
 }
 
 #[test]
@@ -407,19 +294,6 @@ fn the_last_handle_may_be_dropped_inside_a_callback() {
         drop(dropping);
         eventually(|| count.get() == 50 && tally.all_dropped());
     }
-}
-
-#[test]
-fn the_last_handle_of_another_domain_may_be_dropped_inside_a_callback() {
-    let outer = Domain::new();
-    let (count, tally) = (Count::default(), Tally::new());
-    let inner = Domain::new();
-    (0..50).for_each(|_| inner.call(count.raise()));
-    (0..50).for_each(|number| drop(Rcu::new_in(&inner, tally.value(number))));
-    outer.call(move || drop(inner));
-    returns(move || outer.barrier());
-    // A callback does not wait for the end of a domain that it drops.
-    eventually(|| count.get() == 50 && tally.all_dropped());
 }
 
 #[test]

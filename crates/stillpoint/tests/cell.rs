@@ -12,7 +12,7 @@ use std::{
     },
     thread,
 };
-use stillpoint::{Domain, Rcu, RcuOption, Retired, read_lock, synchronize};
+use stillpoint::{Domain, Rcu, RcuOption, read_lock};
 use stillpoint_platform::thread::tid;
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
@@ -401,31 +401,6 @@ fn a_reference_outlives_its_cell_while_the_guard_lives() {
 }
 
 #[test]
-fn a_cell_keeps_its_domain_alive() {
-    let tally = Tally::new();
-    let cell = Rcu::new_in(&Domain::new(), tally.value(1));
-    cell.store(tally.value(2));
-    drop(cell);
-    // The cell held the last handle, and a domain's end frees everything.
-    eventually(|| tally.dropped() == 2);
-}
-
-#[test]
-fn a_static_cell_needs_no_set_up() {
-    static CELL: RcuOption<Vec<u32>> = RcuOption::empty();
-    static READERS: AtomicUsize = AtomicUsize::new(0);
-    assert!(CELL.is_empty());
-    CELL.store(vec![1, 2, 3]);
-    let reader = thread::spawn(|| {
-        READERS.fetch_add(1, Ordering::Relaxed);
-        CELL.load(&read_lock()).map(|value| value.iter().sum())
-    });
-    assert_eq!(reader.join().expect("no panic"), Some(6_u32));
-    assert_eq!(READERS.load(Ordering::Relaxed), 1);
-    assert_eq!(CELL.take().as_deref(), Some(&vec![1, 2, 3]));
-}
-
-#[test]
 fn values_of_any_size_and_alignment_are_kept() {
     #[repr(align(256))]
     #[derive(Debug)]
@@ -441,17 +416,6 @@ fn values_of_any_size_and_alignment_are_kept() {
     let nothing = Rcu::new(());
     nothing.store(());
     let () = nothing.into_inner();
-}
-
-#[test]
-fn waiting_gives_the_box_back() {
-    let tally = Tally::new();
-    let cell = RcuOption::new(tally.value(1));
-    let mut back = cell.take().expect("the cell was not empty").wait();
-    back.number = 2;
-    assert_eq!((back.get(), tally.dropped()), (2, 0));
-    drop(back);
-    assert_eq!(tally.dropped(), 1);
 }
 
 #[test]
@@ -487,49 +451,4 @@ fn a_retired_value_that_is_dropped_is_freed_after_its_readers() {
     reader.leave();
     domain.kvfree_barrier();
     assert_eq!(tally.dropped(), 1);
-}
-
-#[test]
-fn a_retired_value_can_be_dropped_by_another_thread_and_without_its_domain() {
-    let tally = Tally::new();
-    let domain = Domain::new();
-    let retired = RcuOption::new_in(&domain, tally.value(3))
-        .take()
-        .expect("just made");
-    drop(domain);
-    thread::spawn(move || drop::<Retired<Tracked>>(retired))
-        .join()
-        .expect("no panic");
-    // It held the last handle.
-    eventually(|| tally.all_dropped());
-}
-
-#[test]
-fn readers_see_whole_values_while_they_are_replaced() {
-    static CELL: Rcu<[u64; 8]> = Rcu::from_static(&[0; 8]);
-    thread::scope(|scope| {
-        for _ in 1..THREADS {
-            scope.spawn(|| {
-                let mut last = 0;
-                while last < ROUNDS as u64 {
-                    let guard = read_lock();
-                    let value = CELL.load(&guard);
-                    assert!(
-                        value.iter().all(|&part| part == value[0]),
-                        "half of one value and half of another"
-                    );
-                    assert!(value[0] >= last, "values do not go back");
-                    last = value[0];
-                    drop(guard);
-                    thread::yield_now();
-                }
-            });
-        }
-        for round in 1..=ROUNDS as u64 {
-            CELL.store([round; 8]);
-            if round % 64 == 0 {
-                synchronize();
-            }
-        }
-    });
 }

@@ -163,23 +163,6 @@ fn a_thousand_tasks_wait_and_no_thread_is_started_for_them() {
 }
 
 #[test]
-fn a_future_moves_between_threads() {
-    let domain = Domain::new();
-    let tally = Tally::new();
-    let cell = stillpoint::RcuOption::new_in(&domain, tally.value(1));
-    let reader = Reader::enter(&domain);
-    let old = cell.take().expect("it holds one");
-    let mut future = Box::pin(domain.synchronize_async());
-    assert!(!poll(future.as_mut(), Waker::noop()));
-    thread::scope(|scope| {
-        scope.spawn(|| block_on(future));
-        reader.leave();
-    });
-    drop(old.wait());
-    assert!(tally.all_dropped());
-}
-
-#[test]
 fn a_cookie_of_another_domain_holds_nothing_up() {
     let (domain, other): (&'static Domain, _) = (Box::leak(Box::new(Domain::new())), Domain::new());
     (0..100).for_each(|_| other.synchronize());

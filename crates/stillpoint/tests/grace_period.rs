@@ -35,7 +35,6 @@ everywhere! {
     synchronize_does_not_wait_for_a_section_that_began_later
     nested_guards_may_be_dropped_in_any_order
     a_state_is_reached_once_the_section_that_was_open_has_ended
-    a_started_grace_period_ends_by_polls_alone
     polling_inside_a_section_from_before_says_no
     polling_inside_a_section_from_after_says_yes
     a_cookie_stays_true
@@ -165,17 +164,6 @@ fn a_state_is_reached_once_the_section_that_was_open_has_ended(domain: &Domain) 
         (0..10).for_each(|_| assert!(!domain.poll(state)));
         reader.leave();
         assert!(domain.poll(state), "there are no readers");
-    }
-}
-
-fn a_started_grace_period_ends_by_polls_alone(domain: &Domain) {
-    for _ in 0..ROUNDS {
-        let mut reader = Reader::enter(domain);
-        let cookie = domain.start_poll();
-        assert!(!domain.poll(cookie));
-        reader.tell_to_leave();
-        eventually(|| domain.poll(cookie));
-        reader.leave();
     }
 }
 

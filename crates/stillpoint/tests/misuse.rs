@@ -73,17 +73,6 @@ fn waits_inside_a_section_of_the_global_domain_panic() {
 }
 
 #[test]
-fn synchronize_inside_a_nested_section_panics_until_the_last_guard_is_dropped() {
-    let domain = Domain::new();
-    let outer = domain.read_lock();
-    let inner = domain.read_lock();
-    drop(outer);
-    assert_refused(WAITING, || domain.synchronize());
-    drop(inner);
-    domain.synchronize();
-}
-
-#[test]
 fn a_wait_for_a_value_inside_a_section_panics_and_the_value_is_freed_later() {
     let waits: [fn(Rcu<Tracked>, Tracked); 2] = [
         |cell, other| drop(cell.swap(other).wait()),
@@ -101,17 +90,6 @@ fn a_wait_for_a_value_inside_a_section_panics_and_the_value_is_freed_later() {
         assert_eq!(tally.dropped(), 1);
         assert_works(&domain);
     }
-}
-
-#[test]
-fn a_section_of_another_domain_is_no_misuse() {
-    let (one, two) = (Domain::new(), Domain::new());
-    let guard = one.read_lock();
-    two.synchronize();
-    two.cond_synchronize(two.get_state());
-    assert_works(&two);
-    drop(guard);
-    assert_works(&one);
 }
 
 #[test]

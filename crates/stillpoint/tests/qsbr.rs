@@ -82,17 +82,6 @@ fn no_thread_waits_for_a_reader_that_is_offline() {
 }
 
 #[test]
-fn a_reader_synchronizes_by_going_offline() {
-    for domain in domains() {
-        let mut reader = domain.qsbr_reader();
-        for _ in 0..100 {
-            reader.synchronize();
-        }
-        assert!(reader.is_online());
-    }
-}
-
-#[test]
 fn waiting_while_online_is_refused() {
     for domain in domains() {
         let reader = domain.qsbr_reader();

@@ -98,17 +98,6 @@ fn owned_guards_hold_across_the_wrap() {
     assert_eq!(tally.dropped(), 7);
 }
 
-/// The functions of `tasks_trace` have a separate domain.
-#[test]
-fn the_global_readers_that_sleep_hold_up_no_others() {
-    let guard = tasks_trace::read_lock();
-    stillpoint::synchronize();
-    let cookie = tasks_trace::global().start_poll();
-    assert!(!tasks_trace::global().poll(cookie));
-    drop(guard);
-    tasks_trace::global().cond_synchronize(cookie);
-}
-
 #[test]
 fn a_guard_of_a_thread_lasts_while_the_thread_sleeps() {
     for domain in domains() {
@@ -165,35 +154,6 @@ fn a_guard_of_one_domain_does_not_protect_a_cell_of_another() {
         panic_message(|| *Rcu::new(1).load(&tasks_trace::read_lock())).contains("cannot protect")
     );
     assert_eq!(cell.load(&mine.read_lock_static()), &1);
-}
-
-#[test]
-fn ten_thousand_guards_in_one_domain_delay_no_other() {
-    let (crowded, other) = (TraceDomain::new(), TraceDomain::new());
-    let guards: Vec<_> = (0..10_000).map(|_| crowded.read_lock_owned()).collect();
-    let cookie = crowded.start_poll();
-    other.synchronize();
-    tasks_trace::synchronize();
-    stillpoint::synchronize();
-    assert!(!crowded.poll(cookie));
-    let records = crowded.statistics().records;
-    assert!((10_000..10_100).contains(&records), "{records}");
-    let mut guards = guards;
-    let last = guards.pop();
-    drop(guards);
-    assert!(!crowded.poll(cookie), "one is left");
-    drop(last);
-    assert!(crowded.poll(cookie));
-    drop(
-        (0..10_000)
-            .map(|_| crowded.read_lock_owned())
-            .collect::<Vec<_>>(),
-    );
-    assert_eq!(
-        crowded.statistics().records,
-        records,
-        "the same ones, used again"
-    );
 }
 
 #[test]

@@ -329,24 +329,6 @@ fn a_leaked_guard_keeps_its_section_after_the_end_of_its_thread() {
 }
 
 #[test]
-fn a_forgotten_guard_keeps_its_section_after_the_end_of_its_thread() {
-    let domain = eternal();
-    let tally = Tally::new();
-    thread::spawn(|| std::mem::forget(domain.read_lock()))
-        .join()
-        .expect("no panic");
-    for round in 0..1_000 {
-        retire(domain, tally.value(round));
-    }
-    let cookie = domain.start_poll();
-    for _ in 0..100 {
-        drop(domain.read_lock());
-        assert!(!domain.poll(cookie));
-    }
-    assert_eq!(tally.dropped(), 0);
-}
-
-#[test]
 fn a_forgotten_guard_does_not_outlive_its_domain() {
     let tally = Tally::new();
     let domain = Domain::new();

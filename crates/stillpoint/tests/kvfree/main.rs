@@ -190,36 +190,6 @@ fn batch_behind_a_held_up_one_is_freed() {
 }
 
 #[test]
-fn whole_batches_may_change_at_any_time() {
-    let domain = Domain::new();
-    let tally = Tally::new();
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                for _ in 0..10 {
-                    retire_some(&domain, &tally);
-                    (0..SOME).for_each(|number| retire(&domain, number));
-                }
-                over.store(true, Ordering::Relaxed);
-            });
-        }
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                free_whole_batches(&domain, true);
-                thread::yield_now();
-                free_whole_batches(&domain, false);
-                thread::yield_now();
-            }
-        });
-    });
-    eventually(|| domain.statistics().objects_pending == 0);
-    domain.kvfree_barrier();
-    assert!(tally.all_dropped());
-    assert_eq!(domain.statistics().objects_freed, 60 * SOME as u64);
-}
-
-#[test]
 fn blocks_of_any_layout_are_freed() {
     let domain = Domain::new();
     let mut blocks = 0;
