@@ -19,7 +19,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(unix))]
-compile_error!("stillpoint is for Linux; on other Unix systems it builds with fewer features");
+compile_error!(
+    "stillpoint is for Linux; on other Unix systems it builds with fewer features (see \"Where it runs\" in its documentation)"
+);
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "stillpoint needs a target with 64-bit pointers: its cookies, records and embedded heads are made of 64-bit words"
+);
 
 pub mod barrier;
 pub mod clock;
@@ -29,7 +35,7 @@ pub mod event;
 pub mod fork;
 pub mod fork_mutex;
 pub mod memory;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(target_os = "linux")]
 pub mod mmap;
 // Has a static, which the cell that loom checks cannot be.
 #[cfg(not(all(test, stillpoint_loom)))]

@@ -88,15 +88,6 @@
 // The model checks the modules below; those that use everything are not part of it.
 #![cfg_attr(stillpoint_loom, allow(dead_code, unused_imports))]
 
-#[cfg(not(unix))]
-compile_error!(
-    "stillpoint is for Linux; on other Unix systems it builds with fewer features (see \"Where it runs\" in its documentation)"
-);
-#[cfg(not(target_pointer_width = "64"))]
-compile_error!(
-    "stillpoint needs a target with 64-bit pointers: its cookies, records and embedded heads are made of 64-bit words"
-);
-
 mod gp;
 mod histogram;
 #[cfg_attr(stillpoint_loom, path = "internal_model.rs")]

@@ -5,5 +5,5 @@
 pub mod cell;
 pub mod condvar;
 pub mod one_cpu;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(target_os = "linux")]
 pub mod table;

@@ -6,9 +6,9 @@
 //! | `layout`, `fields` | the place of each word, for the writer and the reader |
 //! | `tap` | the words that a counter is copied to |
 //! | `sequence` | the sequence count, by which a reader notices a change while it reads |
-//! | `write` | the page of this process: domains come and go |
-//! | `table` | the words of each domain |
-//! | `file` | its memory file |
+//! | `page` | the page of this process: domains come and go |
+//! | `page/table` | the words of each domain |
+//! | `page/file` | its memory file |
 //! | `read` | the page of any process, which may be hostile |
 //!
 //! `docs/design/027-statistics-page.md` says why it is as it is. No thread updates it periodically:
@@ -24,41 +24,12 @@ mod tap;
 
 pub use tap::{Tap, Words};
 
-#[cfg(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri),
-    not(stillpoint_loom)
-))]
-mod file;
-#[cfg(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri),
-    not(stillpoint_loom)
-))]
-mod table;
-#[cfg(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri),
-    not(stillpoint_loom)
-))]
-mod write;
-#[cfg(not(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri),
-    not(stillpoint_loom)
-)))]
+#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+mod page;
+#[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
 #[path = "none.rs"]
-mod write;
+mod page;
 
-#[cfg(all(
-    target_os = "linux",
-    target_pointer_width = "64",
-    not(miri),
-    not(stillpoint_loom)
-))]
-pub(crate) use write::reset_in_child;
-pub use write::{Block, Subject, Unpublished, add, publish};
+#[cfg(not(stillpoint_loom))]
+pub(crate) use page::reset_in_child;
+pub use page::{Block, Subject, Unpublished, add, publish};

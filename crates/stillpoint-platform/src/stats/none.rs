@@ -34,9 +34,7 @@ impl Block {
     pub fn words(&self) -> Words {
         match self.0 {}
     }
-}
 
-impl Block {
     /// Does nothing.
     pub fn end(&self) {
         match self.0 {}
@@ -57,3 +55,11 @@ pub fn add(_subject: Weak<dyn Subject>) {}
 pub fn publish() -> Result<(), Unpublished> {
     Err(Unpublished(()))
 }
+
+/// Does nothing.
+///
+/// # Safety
+///
+/// None.
+#[cfg(not(stillpoint_loom))]
+pub(crate) unsafe fn reset_in_child() {}

@@ -183,13 +183,12 @@ fn register() -> bool {
 unsafe fn reset_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     crate::fork::note_survivor();
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
-    // SAFETY: the caller's promise; first of all, because the subjects count in the page.
+    // First of all, because the subjects count in the page.
+    // SAFETY: the caller's promise, for both.
     unsafe {
         crate::stats::reset_in_child();
+        crate::refused::reset_in_child();
     }
-    // SAFETY: the caller's promise.
-    unsafe { crate::refused::reset_in_child() };
     let mut free = FreeList(ptr::null());
     // Acquire, pairs with `grow`: an entry that is found is complete.
     let mut at = ENTRIES.load(Ordering::Acquire);

@@ -7,7 +7,7 @@ pub mod fork;
 #[cfg(all(target_os = "linux", not(miri)))]
 mod futex;
 pub mod sync;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(target_os = "linux")]
 pub mod table;
 pub mod thread;
 

@@ -1,8 +1,8 @@
 //! The memory file of a statistics page, and its mapping. Makes system calls only, because the
 //! child of a fork does all of it, too.
 
-use super::layout::{BYTES, NAME, WORD, WORDS};
 use crate::mmap::Refused;
+use crate::stats::layout::{BYTES, NAME, WORD, WORDS};
 use std::{
     ffi::CStr,
     io, mem, ptr,

@@ -2,12 +2,15 @@
 //! in private memory. The process reads only the private copy: a fork copies it as it is at that moment,
 //! while the parent goes on changing the page, which both share until the child has its own.
 //!
-//! All changes are made under one lock, that of `write`.
+//! All changes are made under one lock, that of `page`.
 
-use super::fields::BLOCK_WORDS;
 use super::file;
-use super::layout::{BLOCKS_AT, MOST_SLOTS, block_at, head, slot, slot_at};
-use super::{Words, sequence};
+use crate::stats::{
+    Words,
+    fields::BLOCK_WORDS,
+    layout::{BLOCKS_AT, MOST_SLOTS, block_at, head, slot, slot_at},
+    sequence,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The page, and the private copy of its table.

@@ -12,11 +12,14 @@
 //! each domain writes its own when it is reset. Where the system refuses, anonymous memory takes the
 //! page's place, and the child has none.
 
-use super::Words;
-use super::fields::TEXT_WORDS;
-use super::file::{self, Descriptor, Mapped, Shown};
-use super::layout::{BLOCKS_AT, MAGIC, VERSION, WORD, WORDS, head, slot};
-use super::table::{Table, store, store_all};
+mod file;
+mod table;
+
+use super::{
+    Words,
+    fields::TEXT_WORDS,
+    layout::{BLOCKS_AT, MAGIC, VERSION, WORD, WORDS, head, slot},
+};
 use crate::{
     clock, environment,
     mmap::Refused,
@@ -24,6 +27,7 @@ use crate::{
     sync::{Mutex, lock, try_lock},
     system::fork,
 };
+use file::{Descriptor, Mapped, Shown};
 use std::{
     fmt::{Display, Write},
     io, mem, ptr,
@@ -32,6 +36,7 @@ use std::{
         atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering},
     },
 };
+use table::{Table, store, store_all};
 
 /// Something with statistics, to be passed to [`add`].
 pub trait Subject: Send + Sync {
@@ -232,9 +237,7 @@ impl Block {
     pub fn words(&self) -> Words {
         self.0
     }
-}
 
-impl Block {
     /// Hides the domain, which has ended; its words stay its own.
     pub fn end(&self) {
         self.set_state(slot::ENDED);
