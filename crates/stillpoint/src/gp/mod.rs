@@ -76,4 +76,5 @@ pub(crate) use seq::{Seq, Sequence};
 pub(crate) use server::{End, Pace, Round, Served, Server};
 pub(crate) use stalls::{Listed, Unreclaimed};
 pub(crate) use wakers::{Awaited, Place};
-pub(crate) use work::{Outlook, Work, WouldDeadlock};
+pub use work::WouldDeadlock;
+pub(crate) use work::{Outlook, Work};

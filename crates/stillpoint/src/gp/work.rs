@@ -22,4 +22,4 @@ pub(crate) trait Work: Send + Sync + 'static {
 /// The error of an operation that would wait for the caller's own section, or for the user code
 /// that it is called from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WouldDeadlock;
+pub struct WouldDeadlock;

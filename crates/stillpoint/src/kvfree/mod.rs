@@ -60,8 +60,7 @@ pub use around::Around;
 pub(crate) use buffer::{Pushed, ThreadBuffer};
 pub(crate) use heap::{Heap, Waiting};
 pub use on_demand::Left;
-pub(crate) use oom::NoPage;
-pub use oom::OnNoPage;
+pub use oom::{NoPage, OnNoPage};
 pub use page::Destructor;
 #[cfg(test)]
 pub(crate) use page::SLOTS;

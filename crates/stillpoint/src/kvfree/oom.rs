@@ -43,8 +43,8 @@ pub enum OnNoPage {
 }
 
 /// The object was not retired, and is still the caller's.
-#[derive(Debug)]
-pub(crate) struct NoPage;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoPage;
 
 /// The size of a callback that frees an object, in bytes, without the object.
 const CALLBACK_BYTES: usize = 96;

@@ -14,14 +14,15 @@ use super::{
     domain::{Domain, global_domain},
     thread,
 };
-pub use crate::kvfree::OnNoPage;
+pub use crate::gp::WouldDeadlock as Deadlock;
+pub use crate::kvfree::{NoPage as NoMemory, OnNoPage};
 #[cfg(feature = "c-symbols")]
 pub use crate::platform::{
     environment::debug, memory::is_there_for, stderr::Line, thread::spawn as start_thread,
 };
 use crate::{
     CallbackHead, Cookie, Flavour,
-    gp::{self, GLOBALS, Haste, WouldDeadlock},
+    gp::{self, GLOBALS, Haste},
     kvfree::{self, Pushed, RetireRequest},
     platform::{barrier, clock, thread as platform_thread, user_code},
 };
@@ -46,20 +47,6 @@ pub struct Record(gp::Record);
 /// There is no section to be left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotReading;
-
-/// It would wait for the calling thread itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlock;
-
-/// There is no memory, and no way to wait, or none wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoMemory;
-
-impl From<WouldDeadlock> for Deadlock {
-    fn from(_: WouldDeadlock) -> Self {
-        Self
-    }
-}
 
 impl Record {
     fn of(record: &gp::Record) -> &Self {
@@ -180,7 +167,7 @@ fn lock_through(
     domain: impl FnOnce() -> &'static Domain,
 ) -> Option<&'static Record> {
     let Some(record) = record else {
-        lock_unregistered(domain());
+        domain().core().lock_late();
         return None;
     };
     record.lock();
@@ -211,16 +198,8 @@ pub fn is_registered(domain: &Domain) -> bool {
 pub fn lock(domain: &Domain) {
     match thread::record(domain.core()) {
         Some(record) => record.lock(),
-        None => lock_unregistered(domain),
+        None => _ = domain.core().lock_late(),
     }
-}
-
-/// Like [`lock`], for a thread whose own record no longer exists or cannot be allocated. If it
-/// still has a section open, this is a further level of that; otherwise it is a new section,
-/// through a record for that section alone. Allocates only if all records of the domain are taken.
-#[cold]
-fn lock_unregistered(domain: &Domain) {
-    domain.core().lock_late();
 }
 
 /// Leaves a section of the calling thread in `domain`, or a level of it.
@@ -306,7 +285,7 @@ fn haste(expedited: bool) -> Haste {
 ///
 /// Inside a section of the domain.
 pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
-    Ok(domain.core().try_synchronize(haste(expedited))?)
+    domain.core().try_synchronize(haste(expedited))
 }
 
 /// [`Domain::cond_synchronize`].
@@ -315,9 +294,8 @@ pub fn synchronize(domain: &Domain, expedited: bool) -> Result<(), Deadlock> {
 ///
 /// If the grace period waits for a section of the calling thread.
 pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Result<(), Deadlock> {
-    Ok(domain
-        .core()
-        .try_wait(domain.core().known(cookie), haste(expedited))?)
+    let core = domain.core();
+    core.try_wait(core.known(cookie), haste(expedited))
 }
 
 /// [`Domain::barrier`].
@@ -326,7 +304,7 @@ pub fn cond_synchronize(domain: &Domain, cookie: Cookie, expedited: bool) -> Res
 ///
 /// If it would wait for itself.
 pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.core().try_barrier()?)
+    domain.core().try_barrier()
 }
 
 /// [`Domain::kvfree_barrier`].
@@ -335,7 +313,7 @@ pub fn barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// If it would wait for itself.
 pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.core().try_kvfree_barrier()?)
+    domain.core().try_kvfree_barrier()
 }
 
 /// As [`Domain::kvfree_barrier_nested`].
@@ -344,7 +322,7 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
 ///
 /// As for [`kvfree_barrier`].
 pub fn kvfree_barrier_nested(domain: &Domain) -> Result<(), Deadlock> {
-    Ok(domain.core().try_kvfree_barrier_nested()?)
+    domain.core().try_kvfree_barrier_nested()
 }
 
 /// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as
@@ -365,15 +343,9 @@ pub unsafe fn retire_malloced(
     bytes: usize,
     on_no_page: OnNoPage,
 ) -> Result<(), NoMemory> {
+    let object = RetireRequest::malloced(block, bytes);
     // SAFETY: the caller's promise.
-    unsafe {
-        thread::try_retire(
-            domain.core(),
-            RetireRequest::malloced(block, bytes),
-            on_no_page,
-        )
-    }
-    .map_err(|_| NoMemory)
+    unsafe { thread::try_retire(domain.core(), object, on_no_page) }
 }
 
 /// Returns whether the callback of `head` waits in `domain`: a look at all that do, by their
@@ -417,7 +389,6 @@ pub unsafe fn retire_malloced_to(
             let domain = global_core::<RCU>();
             // SAFETY: the caller's promise.
             unsafe { thread::retire_slow(domain, object, Some(pushed), on_no_page) }
-                .map_err(|_| NoMemory)
         }
     }
 }

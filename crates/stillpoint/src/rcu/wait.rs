@@ -219,7 +219,9 @@ impl Domain {
     /// ```
     #[track_caller]
     pub fn kvfree_barrier_nested(&self) {
-        self.core().kvfree_barrier_nested();
+        if self.core().try_kvfree_barrier_nested().is_err() {
+            panic!("{}", self.core().refusal(Refused::FreeBarrier));
+        }
     }
 }
 
@@ -375,14 +377,6 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn kvfree_barrier(&self) {
         if self.try_kvfree_barrier().is_err() {
-            panic!("{}", self.refusal(Refused::FreeBarrier));
-        }
-    }
-
-    /// See [`Domain::kvfree_barrier_nested`].
-    #[track_caller]
-    pub fn kvfree_barrier_nested(&self) {
-        if self.try_kvfree_barrier_nested().is_err() {
             panic!("{}", self.refusal(Refused::FreeBarrier));
         }
     }
