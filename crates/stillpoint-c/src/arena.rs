@@ -43,6 +43,8 @@ pub struct ArenaOptions {
 }
 
 impl From<Error> for Errno {
+    // Part of each check of a buffer, where a call would keep the result in memory.
+    #[inline(always)]
     fn from(error: Error) -> Self {
         Self(match error {
             Error::ZeroSize | Error::BadAlign { .. } | Error::NotAStart { .. } => libc::EINVAL,
@@ -248,11 +250,14 @@ pub unsafe extern "C" fn stillpoint_arena_check(
     address: *const c_void,
     size: usize,
 ) -> c_int {
-    done(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
-        arena.check(address.addr(), size, &arena.read_lock())?;
-        Ok(())
+        let guard = arena.read_lock();
+        arena
+            .check(address.addr(), size, &guard)
+            .map(|_| 0)
+            .map_err(Errno::from)
     })
 }
 
