@@ -140,8 +140,9 @@ use stillpoint_platform::{
 ///
 /// Weigher, loaders, functions that compute an [entry](Self::entry) and the listener run outside of locks and
 /// sections (the listener also on the service thread); `Hash`, `Eq` and `Clone` outside of locks. All may use
-/// the cache, and may panic. A listener that inserts what was evicted is told of what that evicts after it has
-/// returned ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
+/// the cache, and may panic. Destructors run outside of sections, also if user code panics. A listener that
+/// inserts what was evicted is told of what that evicts after it has returned
+/// ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
 ///
 /// # Keys that an attacker chooses

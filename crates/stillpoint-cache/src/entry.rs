@@ -267,7 +267,8 @@ where
         self,
         f: impl FnOnce(Option<Entry<K, V>>) -> Op<V>,
     ) -> CompResult<K, V> {
-        never(self.and_try_compute_with(|entry| Ok(f(entry))))
+        let Ok(result) = self.and_try_compute_with(|entry| Ok::<_, Infallible>(f(entry)));
+        result
     }
 
     /// As [`and_compute_with`](Self::and_compute_with), with a function that may fail: then nothing is changed.
@@ -312,9 +313,10 @@ where
     ) -> CompResult<K, V> {
         let compute = |entry| {
             let op = f(entry);
-            async { Ok(op.await) }
+            async { Ok::<_, Infallible>(op.await) }
         };
-        never(self.and_try_compute_with_async(compute).await)
+        let Ok(result) = self.and_try_compute_with_async(compute).await;
+        result
     }
 
     /// As [`and_try_compute_with`](Self::and_try_compute_with), with a function that returns a future. Needs no
@@ -361,10 +363,6 @@ where
             }
         }
     }
-}
-
-fn never<T>(result: Result<T, Infallible>) -> T {
-    result.unwrap_or_else(|never| match never {})
 }
 
 /// A leader that computes.

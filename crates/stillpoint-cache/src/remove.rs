@@ -6,14 +6,24 @@ use crate::{
     node::{Id, Locked, NEVER, Node},
     put::owned,
     removal::Cause,
-    state::{Claimed, For, State},
+    service,
+    state::{Claimed, For, ROOT, State},
     tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
     sync::Arc,
+    thread,
+    time::Duration,
 };
 use stillpoint_map::{Equivalent, internal::Found};
+use stillpoint_platform::clock;
+
+/// Pauses between two holds of the lock by a thread that does nothing else meanwhile. The release wakes a
+/// thread that waits for the lock, but that gets it only if it is still free by then.
+pub fn give_way() {
+    thread::sleep(Duration::from_micros(50));
+}
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -175,6 +185,35 @@ where
                 .own_number()
                 .is_some_and(|number| state.shrink(locked, (number, bytes), For::Limit, claimed))
         });
+    }
+
+    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
+    /// lock.
+    fn trim(&self) {
+        let mut next = ROOT;
+        while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
+            give_way();
+        }
+        self.inner.section().shrink_to_fit();
+    }
+
+    /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. The memory of values is
+    /// wanted back meanwhile, and for a while after that.
+    pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
+        let memory = &self.inner.memory;
+        let before = self.weighted_bytes();
+        memory.want_back(clock::now());
+        let result = shrink();
+        self.trim();
+        let evicted = before.saturating_sub(self.weighted_bytes());
+        memory.note_shrink(asked.unwrap_or(evicted), evicted);
+        if let Some(until) = memory.want_back(clock::now())
+            && let Some(own) = self.inner.visited.get()
+        {
+            // Without memory for it, or a thread, the next one ends it.
+            service::ask(own, until);
+        }
+        result
     }
 
     /// Evicts up to `entries` entries that no min protects. Returns how many.

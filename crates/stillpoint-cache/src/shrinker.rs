@@ -1,12 +1,11 @@
 //! Memory pressure: a cache as a shrinker of `stillpoint-lru`.
 
-use crate::{cache::Cache, service, state::ROOT, visit};
+use crate::cache::Cache;
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
 use stillpoint_lru::{Scope, Shrink};
-use stillpoint_platform::clock;
 
 /// A cache that gives way when memory is short: see [`Cache::shrinker`].
 pub struct Shrinker<K, V, S>(Cache<K, V, S>);
@@ -39,43 +38,6 @@ where
     #[must_use]
     pub fn shrinker(&self) -> Shrinker<K, V, S> {
         Shrinker(self.clone())
-    }
-}
-
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-{
-    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
-    /// lock.
-    fn trim(&self) {
-        let mut next = ROOT;
-        while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
-            visit::give_way();
-        }
-        let store = &self.inner.store;
-        store.with_guard(&store.read_lock()).shrink_to_fit();
-    }
-
-    /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. The memory of values is
-    /// wanted back meanwhile, and for a while after that.
-    pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
-        let memory = &self.inner.memory;
-        let before = self.weighted_bytes();
-        memory.want_back(clock::now());
-        let result = shrink();
-        self.trim();
-        let evicted = before.saturating_sub(self.weighted_bytes());
-        memory.note_shrink(asked.unwrap_or(evicted), evicted);
-        if let Some(until) = memory.want_back(clock::now())
-            && let Some(own) = self.inner.visited.get()
-        {
-            // Without memory for it, or a thread, the next one ends it.
-            service::ask(own, until);
-        }
-        result
     }
 }
 

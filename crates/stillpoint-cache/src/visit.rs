@@ -7,6 +7,7 @@ use crate::{
     memory::PAUSE,
     node::NEVER,
     removal::Cause,
+    remove::give_way,
     service::{self, GAP},
     shared::FORGOTTEN,
     state::{For, ROOT, State},
@@ -15,8 +16,6 @@ use crate::{
 use std::{
     hash::{BuildHasher, Hash},
     sync::{Arc, Weak, atomic::Ordering},
-    thread,
-    time::Duration,
 };
 use stillpoint_platform::{
     clock::{self, Nanos},
@@ -28,12 +27,6 @@ const BATCHES: usize = 64;
 
 /// A part of what a cache has goes when its container is short of memory: an eighth.
 const PRESSED: u64 = 8;
-
-/// Pauses between two holds of the lock by a thread that does nothing else meanwhile. The release wakes a
-/// thread that waits for the lock, but that gets it only if it is still free by then.
-pub fn give_way() {
-    thread::sleep(Duration::from_micros(50));
-}
 
 impl<K, V, S> Inner<K, V, S> {
     /// Releases the lock of the queues after a change, and asks for the visit that the change makes necessary.
@@ -97,7 +90,45 @@ where
             inner: self,
             handle,
         };
-        cache.tend(watcher)
+        let inner = &cache.inner;
+        if inner.shared.is_lost() {
+            // In the child of a fork: asked for by the arena, which still works.
+            return None;
+        }
+        // What is asked for from now on comes before the end of this, or leads to another visit.
+        cache.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
+        let mut again = false;
+        if matches!(inner.settings.clock, Clock::Monotonic) {
+            let now = inner.settings.clock.now();
+            again |= cache.in_batches(BATCHES, Cause::Expired, |state, locked, claimed| {
+                state.expire(locked, now, claimed)
+            });
+        }
+        again |= cache.in_batches(BATCHES, Cause::Evicted, State::reclaim_high);
+        let (looks, more) = cache.follow_container(watcher);
+        again |= more;
+        again |= cache.trim_oversized(BATCHES);
+        let compact = cache.compact();
+        let now = clock::now();
+        let settle = inner.memory.settle(now);
+        cache.with_state(|state| {
+            let due = match inner.settings.clock {
+                Clock::Monotonic => state.next_due(),
+                Clock::Manual(_) => None,
+            };
+            let next = due
+                .map(|due| due.max(now + GAP))
+                .into_iter()
+                .chain(looks)
+                .chain(compact)
+                .chain(settle)
+                .min();
+            let next = if again { Some(now) } else { next };
+            if let Some(next) = next {
+                inner.shared.visit.fetch_min(next, Ordering::Relaxed);
+            }
+            next
+        })
     }
 }
 
@@ -118,49 +149,6 @@ where
         if self.inner.settings.container.is_some() {
             self.inner.ask_for_visit(Some(0));
         }
-    }
-
-    /// Does what is due. Returns when to do so again.
-    fn tend(&self, watcher: &mut Watcher<'_>) -> Option<Nanos> {
-        let inner = &self.inner;
-        if inner.shared.is_lost() {
-            // In the child of a fork: asked for by the arena, which still works.
-            return None;
-        }
-        // What is asked for from now on comes before the end of this, or leads to another visit.
-        self.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
-        let mut again = false;
-        if matches!(inner.settings.clock, Clock::Monotonic) {
-            let now = inner.settings.clock.now();
-            again |= self.in_batches(BATCHES, Cause::Expired, |state, locked, claimed| {
-                state.expire(locked, now, claimed)
-            });
-        }
-        again |= self.in_batches(BATCHES, Cause::Evicted, State::reclaim_high);
-        let (looks, more) = self.follow_container(watcher);
-        again |= more;
-        again |= self.trim_oversized(BATCHES);
-        let compact = self.compact();
-        let now = clock::now();
-        let settle = inner.memory.settle(now);
-        self.with_state(|state| {
-            let due = match inner.settings.clock {
-                Clock::Monotonic => state.next_due(),
-                Clock::Manual(_) => None,
-            };
-            let next = due
-                .map(|due| due.max(now + GAP))
-                .into_iter()
-                .chain(looks)
-                .chain(compact)
-                .chain(settle)
-                .min();
-            let next = if again { Some(now) } else { next };
-            if let Some(next) = next {
-                inner.shared.visit.fetch_min(next, Ordering::Relaxed);
-            }
-            next
-        })
     }
 
     /// Makes tables smaller that are too large: some parts, between which other threads have the lock.

@@ -422,11 +422,13 @@ fn computes_and_loads_of_one_key_wait_for_each_other() {
 }
 
 #[test]
-fn futures_of_computes_may_change_threads() {
+fn futures_of_loads_and_computes_may_change_threads() {
     fn is_send<T: Send>(value: T) -> T {
         value
     }
     let cache = cache();
+    let mut load = pin!(is_send(cache.get_with_async(&2, async { 2 })));
+    assert_eq!(poll(&mut load), Poll::Ready(2));
     let compute = cache.entry(&1).and_compute_with_async(async |_| Op::Put(2));
     let mut compute = pin!(is_send(compute));
     assert!(matches!(

@@ -125,16 +125,6 @@ fn a_waiter_with_another_error_loads_itself() {
     assert!(matches!(poll(&mut second), Poll::Ready(Ok(9))));
 }
 
-#[test]
-fn futures_of_loads_may_change_threads() {
-    fn is_send<T: Send>(value: T) -> T {
-        value
-    }
-    let cache = Arc::new(cache());
-    let load = is_send(cache.get_with_async(&1, async { 2 }));
-    assert_eq!(poll(&mut pin!(load)), Poll::Ready(2));
-}
-
 type Invalidate = fn(&Cache<u32, u32>);
 
 const INVALIDATE: [Invalidate; 4] = [

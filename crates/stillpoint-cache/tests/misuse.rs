@@ -20,9 +20,8 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
     thread,
-    time::Duration,
 };
-use stillpoint_cache::{Cache, InsertError, ManualClock, Op};
+use stillpoint_cache::{Cache, InsertError, Op};
 
 #[test]
 fn a_view_of_a_deleted_tenant_sets_no_limits_and_invalidates_nothing() {
@@ -211,27 +210,6 @@ fn an_entry_that_another_tenant_replaces_stays_in_its_account() {
     assert_eq!(b.weighted_bytes(), 2, "it was there no longer");
 }
 
-#[test]
-fn a_time_to_live_holds_after_years_of_uptime() {
-    for days in [0, 835, 10_000] {
-        let clock = ManualClock::default();
-        clock.advance(Duration::from_secs(days * 86_400));
-        let cache = Cache::builder()
-            .max_bytes(1000)
-            .time_to_live(Duration::from_secs(100))
-            .time_to_idle(Duration::from_secs(16))
-            .clock(clock.clone())
-            .build();
-        cache.insert(1, 1);
-        for round in 0..6 {
-            clock.advance(Duration::from_secs(15));
-            assert_eq!(cache.get(&1), Some(1), "{round} after {days} days");
-        }
-        clock.advance(Duration::from_secs(11));
-        assert_eq!(cache.get(&1), None, "{days} days");
-    }
-}
-
 /// A waker that counts.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -324,17 +302,6 @@ fn a_cancelled_or_panicking_load_wakes_those_that_wait() {
         assert_eq!(poll_with(second.as_mut(), &second_wakes), Poll::Ready(9));
         cache.invalidate_all();
     }
-}
-
-#[test]
-fn a_load_does_not_replace_what_was_inserted_meanwhile() {
-    let cache = weighed(100);
-    let loaded = cache.get_with(&1, || {
-        cache.insert(1, 2);
-        1
-    });
-    assert_eq!((loaded, cache.get(&1)), (1, Some(2)));
-    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (1, 2));
 }
 
 /// As in a loader that asks for its own key: that load is not kept.

@@ -44,7 +44,7 @@ fn loom_readers_and_clones_of_a_value_that_is_moved() {
         drop(old);
         assert_eq!(arena.statistics().values, 1);
         drop(value);
-        assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+        assert_eq!(arena.statistics(), ArenaStatistics::default());
     });
 }
 
@@ -62,7 +62,7 @@ fn loom_the_last_owner_frees() {
         assert_eq!(*value, [7; 3]);
         drop(value);
         thread.join().unwrap();
-        assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+        assert_eq!(arena.statistics(), ArenaStatistics::default());
     });
 }
 
@@ -82,6 +82,6 @@ fn loom_two_threads_move_a_value() {
         assert!(mine.is_some() != other.is_some());
         assert_eq!(**value, [7; 3]);
         drop((mine, other, value));
-        assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+        assert_eq!(arena.statistics(), ArenaStatistics::default());
     });
 }

@@ -79,15 +79,6 @@ pub struct ArenaStatistics {
 
 use ArenaStatistics as Statistics;
 
-impl Statistics {
-    const NONE: Self = Self {
-        values: 0,
-        bytes: 0,
-        held_bytes: 0,
-        moved: 0,
-    };
-}
-
 /// Asks for values to be moved. Returns false if that cannot be asked.
 type Ask = dyn Fn() -> bool + Send + Sync;
 

@@ -78,8 +78,8 @@ pub struct Run {
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
     pub region: NonNull<Region>,
-    first: usize,
-    count: usize,
+    pub first: usize,
+    pub count: usize,
 }
 
 impl Region {
@@ -225,19 +225,13 @@ fn set(pages: &mut Set, first: usize, count: usize, to: bool) {
 }
 
 impl Pages {
-    /// Returns the pages that were [taken](Region::take).
-    pub fn taken(region: NonNull<Region>, first: usize, count: usize) -> Self {
-        Self {
-            region,
-            first,
-            count,
-        }
-    }
-
     /// Returns the pages that begin at `start`.
     pub fn at(start: NonNull<u8>, count: usize) -> Self {
-        let first = start.addr().get() % REGION / PAGE;
-        Self::taken(Region::of(start), first, count)
+        Self {
+            region: Region::of(start),
+            first: start.addr().get() % REGION / PAGE,
+            count,
+        }
     }
 
     pub fn start(self) -> NonNull<u8> {

@@ -79,7 +79,7 @@ impl Runs {
 }
 
 impl State {
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         let none = Runs {
             lists: [ptr::null_mut(); PARTS + 1],
             count: 0,
@@ -95,7 +95,7 @@ impl State {
             left: 0,
             is_asked: false,
             is_wanted: false,
-            counts: Statistics::NONE,
+            counts: Statistics::default(),
         }
     }
 
@@ -246,7 +246,12 @@ impl State {
                     self.close(region);
                 }
                 self.counts.held_bytes += (count * PAGE) as u64;
-                return Some(Pages::taken(region, first, count).start());
+                let pages = Pages {
+                    region,
+                    first,
+                    count,
+                };
+                return Some(pages.start());
             }
         }
         None

@@ -109,7 +109,7 @@ fn values_keep_their_bytes_and_all_memory_goes_back() {
     let statistics = arena.statistics();
     assert!(statistics.bytes >= footprints as u64 && statistics.held_bytes >= statistics.bytes);
     drop((values, clones));
-    assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+    assert_eq!(arena.statistics(), ArenaStatistics::default());
     assert_eq!(Arc::strong_count(&arena.0), 1, "a region keeps the arena");
 }
 
@@ -247,7 +247,7 @@ fn threads_share_values_and_an_arena() {
         }
     });
     drop(shared);
-    assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+    assert_eq!(arena.statistics(), ArenaStatistics::default());
 }
 
 /// The handler of a fork, where another thread held the lock: values are read, and leaked when they go.
