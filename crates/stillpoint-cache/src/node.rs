@@ -18,7 +18,7 @@
 //!
 //! An entry that is in the map and not linked yet can be claimed, too: its inserter then finds it
 //! claimed and leaves it. If it needs more room than one batch makes, its inserter leaves the section
-//! and the entry waits in a list, which counts as a queue here (`state/waiting`).
+//! and the entry waits in a list, which counts as a queue here (`state/evict`).
 
 use crate::policy::{Links, MOST, Nodes, Place};
 #[cfg(not(stillpoint_loom))]

@@ -6,7 +6,7 @@
 
 use crate::{
     node::{Id, Locked, NEVER, NO_TIMER, Stage},
-    policy::{Nodes, Policy, Queue},
+    policy::{Nodes, Policy, Queue, Standing},
     removal::Cause,
     tenant::Handle,
     wheel::{Step, Wheel},
@@ -22,17 +22,13 @@ mod account;
 mod delete;
 mod evict;
 mod limits;
-mod replace;
 mod tree;
 mod trim;
-mod waiting;
 mod watched;
 
 pub use crate::tenant::ROOT;
-pub use evict::Entrant;
+pub use evict::{Entrant, Ticket};
 pub use limits::{For, Limits};
-pub use replace::Inheritance;
-pub use waiting::Ticket;
 pub use watched::Load;
 
 /// Upper bound on the entries that are claimed under one hold of the lock.
@@ -86,6 +82,19 @@ pub struct Events {
     pub expired: u64,
     pub replaced: u64,
     pub removed: u64,
+}
+
+/// The inheritance of a new entry from the one that it has replaced in the map.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inheritance {
+    /// Number of the tenant that it gets; `None` if the old one had none, or one that is being deleted.
+    pub tenant: Option<u32>,
+    /// Number of the tenant that has counted the claim of the old one, if it was claimed for this one.
+    pub counted: Option<u32>,
+    /// Whether it has the old one's place already.
+    pub is_linked: bool,
+    /// Place and frequency of the old one.
+    pub standing: Option<Standing>,
 }
 
 /// One tenant.
@@ -149,7 +158,7 @@ pub struct State {
     /// Number of searches for a victim so far.
     searches: u64,
     /// The inserts that have not made all their room yet.
-    waiting: Vec<waiting::Waiting>,
+    waiting: Vec<evict::Waiting>,
     /// The computes under way, by the entries that they have seen.
     watched: BTreeMap<Id, Arc<Load>>,
     next_ticket: NonZeroU64,
@@ -379,6 +388,77 @@ impl State {
         self.forget_watched(id, cause);
         if let Some(cause) = cause {
             self.tenant_mut(number).events.count(cause);
+        }
+    }
+
+    /// Puts a new entry into the place in the queue of the one that it has replaced in the map, and claims
+    /// that one. If the new one weighs more, or the tenant is being deleted, only returns what to
+    /// [link](Self::link) it with once there is room.
+    pub fn replace(
+        &mut self,
+        locked: &mut Locked,
+        [old, new]: [Id; 2],
+        cause: Cause,
+        expires: u64,
+    ) -> Inheritance {
+        let guarded = locked.of(old);
+        let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
+        // The old one is retired after this hold.
+        locked.set_prev(new, None);
+        if stage == Stage::Claimed {
+            // Its tenant may have been deleted since.
+            return Inheritance::default();
+        }
+        // Whatever the cause: its compute is not to replace what the program has inserted.
+        self.forget_watched(old, Some(Cause::Replaced));
+        let mut inherited = Inheritance {
+            counted: Some(number),
+            ..Inheritance::default()
+        };
+        // Nothing comes to a tenant whose deletion has begun, or in place of an outdated entry.
+        let tenant = self.tenant(number);
+        let inherits = stage == Stage::Linked
+            && cause == Cause::Replaced
+            && !tenant.handle.deleted.load(Ordering::Relaxed)
+            && !tenant.is_outdated(locked, old);
+        if !inherits {
+            self.claim(locked, old, Some(cause));
+            return inherited;
+        }
+        inherited.tenant = Some(number);
+        let weights = [locked.weight(old), locked.weight(new)];
+        let guarded = locked.of(new);
+        let is_alike = guarded.stage == Stage::New && guarded.pinned == pinned;
+        if !is_alike || weights[1] > weights[0] {
+            inherited.standing = (is_alike && !pinned).then(|| Standing::of(locked, old));
+            self.claim(locked, old, Some(cause));
+            return inherited;
+        }
+        inherited.is_linked = true;
+        guarded.link(number, tenant.policy.round());
+        locked.of(old).stage = Stage::Claimed;
+        self.remove_timer(locked, old);
+        self.set_timer(locked, new, expires);
+        let tenant = self.tenant_mut(number);
+        tenant.events.inserts += 1;
+        tenant.events.count(cause);
+        if pinned {
+            tenant.pinned.replace(locked, old, new);
+        } else {
+            tenant.policy.replace(locked, old, new);
+        }
+        if weights[1] < weights[0] {
+            self.uncharge(number, weights[0] - weights[1], pinned);
+        }
+        inherited
+    }
+
+    /// Counts that an entry was removed, and not replaced: what was to replace it is refused.
+    pub fn recount_replaced(&mut self, inherited: Inheritance) {
+        if let Some(number) = inherited.counted {
+            let events = &mut self.tenant_mut(number).events;
+            events.replaced -= 1;
+            events.removed += 1;
         }
     }
 
