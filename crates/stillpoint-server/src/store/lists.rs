@@ -24,7 +24,7 @@ use stillpoint_lru::{Hierarchy, Isolate, ListLru, Node, Scope, Shrink, Tenant};
 /// Fresh segments are evicted first while they are more than this part of all.
 const FRESH_PART: usize = 4;
 
-/// Number of segments that are searched for one that can be evicted: pins keep some.
+/// Number of segments that are searched for one that can be evicted, beside those that are pinned.
 const LOOK: usize = 16;
 
 /// Number of segments that are searched for one that is mostly dead.
@@ -194,10 +194,16 @@ impl Lists {
         let mut done = false;
         let mut coolest: Option<(u32, SegmentRef)> = None;
         for list in order {
-            list.walk_one(tenant, node, LOOK, |segment| {
+            let mut left = LOOK;
+            list.walk_one(tenant, node, usize::MAX, |segment| {
+                // Behind the others, so that the next search does not come to it again.
                 if segment.is_pinned() {
                     return Isolate::Rotate;
                 }
+                if left == 0 {
+                    return Isolate::Stop;
+                }
+                left -= 1;
                 if let Some(heat) = cool_whole(segment) {
                     if coolest.as_ref().is_none_or(|(least, _)| heat < *least) {
                         coolest = Some((heat, Arc::clone(segment)));

@@ -150,7 +150,7 @@ impl TenantState {
         None
     }
 
-    /// Starts a new key space. The memory of the old one is freed later: see `background/sweep.rs`. Returns the
+    /// Starts a new key space. The memory of the old one is freed later: see `background`. Returns the
     /// key space that was flushed before.
     fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
         let new = Space::new(Arc::clone(&self.owner));

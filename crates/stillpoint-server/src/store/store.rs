@@ -6,7 +6,6 @@ use super::{
         limits::{self, Falling},
         search::{Crawler, Search, SearchStatistics, search_all},
         signal::Signal,
-        sweep,
     },
     config::{Config, ITEM_MAX},
     error::TenantError,
@@ -145,7 +144,7 @@ impl Store {
         };
         state.flush_deleted();
         if !self.0.signal.sweep(&state) {
-            sweep::remove(&state);
+            background::remove(&state);
         }
         Ok(())
     }
@@ -196,7 +195,7 @@ impl Store {
                 limit: &shared.limit,
                 tenants: &self.0.states(),
             };
-            limits::lower(shared, &[falling], None, || false);
+            limits::lower(shared, &[falling], None);
         }
         if lowered {
             shared.pool.empty();
@@ -275,12 +274,20 @@ impl Store {
         self.0.crawler.statistics()
     }
 
-    /// As [`Store::maintain`], by a thread that something else is asked of all the time.
+    /// As [`Store::maintain`], by a thread whose turn ends after `turn`, and that something else is asked
+    /// of all the time if `is_asked`.
     #[cfg(test)]
-    pub(super) fn maintain_in_haste(&self) {
+    pub(super) fn maintain_in(&self, turn: std::time::Duration, is_asked: bool) {
         let signal = Signal::new(true);
-        signal.lower();
-        background::pass(&self.0, Some(&signal));
+        if is_asked {
+            signal.lower();
+        }
+        let turn = background::signal::Turn {
+            signal: &signal,
+            ends: std::time::Instant::now() + turn,
+            is_ending: &|| false,
+        };
+        background::pass(&self.0, Some(turn));
     }
 
     /// A part of a search that was asked for then, by such a thread. Returns whether it was the last.

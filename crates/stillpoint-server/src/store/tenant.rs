@@ -83,7 +83,7 @@ impl Tenant {
         let (shared, limit) = (self.state.shared(), &self.state.owner.limit);
         if limit.ask(limits, &shared.config, false) {
             let tenants = std::slice::from_ref(&self.state);
-            limits::lower(shared, &[Falling { limit, tenants }], None, || false);
+            limits::lower(shared, &[Falling { limit, tenants }], None);
         }
         limit.memcg.usage().saturating_sub(limits.max)
     }

@@ -8,6 +8,7 @@
 //! The background thread keeps a pace: it rests after each segment, so that the threads that serve have
 //! the processor when they need it. A fall takes at most 0.4 s if the thread can keep that pace.
 
+use super::signal::Turn;
 use crate::store::{limit::Limit, shared::Shared, state::TenantState};
 use std::{
     cell::Cell,
@@ -50,19 +51,29 @@ enum Round {
     GoesOn,
     /// Nothing more can be evicted before readers leave.
     Waits,
-    /// Nothing more can be evicted.
+    /// All that is left is pinned.
     Stuck,
 }
 
+/// How far limits have fallen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lowered {
+    /// They hold as they were asked for, or all that is left is pinned.
+    AsFarAsPossible,
+    /// Readers hold up what is left.
+    Waits,
+    /// The thread's turn has ended before.
+    InPart,
+}
+
 /// The pace of the background thread.
-#[derive(Debug)]
 pub struct Pace<'a> {
+    turn: Turn<'a>,
+    root: &'a Tenant,
     begun: Instant,
     /// Time that the fall should take.
     time: Duration,
-    /// The store's root, whose usage measures progress.
-    root: &'a Tenant,
-    /// Its usage at the start, in bytes.
+    /// Usage of the store at the start, in bytes.
     usage: u64,
     /// Bytes to evict, at least 1.
     bytes: u64,
@@ -70,13 +81,14 @@ pub struct Pace<'a> {
 
 impl<'a> Pace<'a> {
     /// Begins the pace for `falling`.
-    pub fn begin(shared: &'a Shared, falling: &[Falling<'_>]) -> Self {
+    pub fn begin(shared: &'a Shared, falling: &[Falling<'_>], turn: Turn<'a>) -> Self {
         let over = falling.iter().map(|one| one.limit.over(&shared.config));
         let (root, bytes) = (shared.hierarchy.root(), over.max().unwrap_or(0));
         Self {
+            turn,
+            root,
             begun: Instant::now(),
             time: Duration::from_secs_f64(bytes as f64 / RATE as f64).min(MOST),
-            root,
             usage: root.usage(),
             bytes: bytes.max(1),
         }
@@ -86,16 +98,19 @@ impl<'a> Pace<'a> {
         self.begun.elapsed() > self.time
     }
 
-    /// Rests if the thread is ahead of its pace.
-    fn rest(&self) {
+    /// Rests if the thread is ahead of its pace. Returns false if its turn is over.
+    fn rest(&self) -> bool {
         let done = self.usage.saturating_sub(self.root.usage());
         let part = done.min(self.bytes) as f64 / self.bytes as f64;
         let ahead = self.time.mul_f64(part).saturating_sub(self.begun.elapsed());
-        if ahead >= LEAST_REST {
-            thread::sleep(ahead.min(MOST_REST));
-        } else {
+        let rest = match ahead < LEAST_REST {
+            true => Duration::ZERO,
+            false => ahead.min(MOST_REST),
+        };
+        if rest.is_zero() {
             thread::yield_now();
         }
+        self.turn.rest(rest)
     }
 }
 
@@ -112,11 +127,11 @@ impl Falling<'_> {
         if !self.limit.is_falling() {
             return Round::Done;
         }
-        let rest = || pace.into_iter().for_each(Pace::rest);
+        let rest = || pace.is_none_or(Pace::rest);
         let mut excess = 0;
         for tenant in self.tenants {
             let space = tenant.present();
-            space.shrink_table(true, rest);
+            space.shrink_table(true, || _ = rest());
             excess += space.table.excess();
         }
         let over = self.limit.over(&shared.config);
@@ -133,7 +148,7 @@ impl Falling<'_> {
             return Round::Waits;
         }
         let part = (wanted / ROUND_PART).max(LEAST_ROUND).min(wanted);
-        let evicted = Cell::new(shared.lists.evicted());
+        let (evicted, has_turn) = (Cell::new(shared.lists.evicted()), Cell::new(true));
         let goes_on = || {
             let now = shared.lists.evicted();
             if evicted.replace(now) != now {
@@ -141,10 +156,10 @@ impl Falling<'_> {
                 self.follow(shared, pace);
                 // Otherwise a thread that serves would do it.
                 shared.pool.release();
-                rest();
+                has_turn.set(rest());
             }
             // It may have been raised meanwhile.
-            self.limit.is_falling()
+            has_turn.get() && self.limit.is_falling()
         };
         let before = self.limit.in_force();
         let reclaimed = self.limit.memcg.reclaim_while(part, goes_on);
@@ -167,15 +182,9 @@ impl Falling<'_> {
     }
 }
 
-/// Evicts until the limits hold as they were asked for, or nothing more can be evicted. Returns whether
-/// readers prevent it. With `pace`, the calling thread rests in between. After each round it asks
-/// `is_over`, and ends if that returns true.
-pub fn lower(
-    shared: &Shared,
-    falling: &[Falling<'_>],
-    pace: Option<&Pace<'_>>,
-    is_over: impl Fn() -> bool,
-) -> bool {
+/// Evicts until the limits hold as they were asked for, or nothing more can be evicted. With `pace`, the
+/// calling thread rests in between, and ends with its turn.
+pub fn lower(shared: &Shared, falling: &[Falling<'_>], pace: Option<&Pace<'_>>) -> Lowered {
     let over = || -> u64 {
         let over = falling.iter().map(|one| one.limit.over(&shared.config));
         over.sum()
@@ -187,12 +196,17 @@ pub fn lower(
         falling.iter().for_each(|one| one.settle(shared, pace));
         shared.pool.release();
         shared.pool.drain_much();
-        pace.into_iter().for_each(Pace::rest);
+        let has_turn = pace.is_none_or(Pace::rest);
         let goes_on = rounds.contains(&Round::GoesOn) || over() < before;
         let falls = falling.iter().any(|one| one.limit.is_falling());
-        if !falls || !goes_on || is_over() {
-            return rounds.contains(&Round::Waits);
+        if falls && goes_on && has_turn {
+            continue;
         }
+        return match (falls && goes_on, rounds.contains(&Round::Waits)) {
+            (true, _) => Lowered::InPart,
+            (false, true) => Lowered::Waits,
+            (false, false) => Lowered::AsFarAsPossible,
+        };
     }
 }
 
@@ -282,7 +296,7 @@ mod tests {
         let falling = [of_store, of_tenant];
         // Until readers of other tests have left.
         while falling[0].limit.over(&shared.config) > 0 {
-            lower(shared, &falling, None, || false);
+            lower(shared, &falling, None);
         }
         assert!(!falling[0].limit.is_falling());
     }

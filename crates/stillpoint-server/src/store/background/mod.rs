@@ -3,18 +3,18 @@
 //! | job | due | order | a turn ends |
 //! |---|---|---|---|
 //! | free the memory of a flushed or deleted tenant | on request | 1 | after all its segments, or when limbo is full |
-//! | lower a limit | on request; again after 50 ms if readers hold it up | 2 | at the limit, or when nothing more can be evicted |
+//! | lower a limit | on request; again after 50 ms if readers hold it up | 2 | at the limit, or when all that is left is pinned; after a segment for other requests and for the pass |
 //! | search for expired items | on request | 3 | after all that had expired at the request; pauses for other requests and for the pass |
 //! | the pass | each second | 4 | after the jobs below |
 //! | · a flush that is due | | for each tenant | at once |
 //! | · flushed segments | | | after all segments, or when limbo is full |
-//! | · expired items | | | after 64 MiB of segments or `most` items of a tenant; if it rests, also half a second after the pass began, or for a request |
+//! | · expired items | | | after 64 MiB of segments or `most` items of a tenant; half a second after the pass began; if it rests, also for a request |
 //! | · open segments that are too large | | | after all open segments |
 //! | · sparse segments | | | after 16 MiB of segments |
 //! | · an index too large for its items | | | after 2^20 buckets |
 //! | · wait for readers of memory that indexes give back | | once for all | after 10 ms |
 //! | · segments of deleted tenants | | once | after all of them, or when limbo is full |
-//! | · limits that fall | | once | as above |
+//! | · limits that fall | | once | as above, or half a second after the pass began |
 //! | · freed memory | | once | after 10 ms of waiting for readers |
 //!
 //! [`Store::maintain`]: super::Store::maintain
@@ -22,11 +22,10 @@
 pub mod limits;
 pub mod search;
 pub mod signal;
-pub mod sweep;
 
-use super::{inner::Inner, state::TenantState};
-use limits::{Falling, Pace};
-use signal::{Signal, Thread};
+use super::{inner::Inner, segment::Why, shared::Shared, state::TenantState};
+use limits::{Falling, Lowered, Pace};
+use signal::{Signal, Thread, Turn};
 use std::{
     io,
     sync::{Arc, Weak},
@@ -40,9 +39,14 @@ const EACH: Duration = Duration::from_secs(1);
 /// Time after which a limit is tried again that readers have kept from falling.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Time from the start of a pass after which its search for expired items rests no longer, but ends: the
-/// other work waits for it.
-const RESTED: Duration = Duration::from_millis(500);
+/// Longest time of a pass's search for expired items, for which other work waits.
+const TURN: Duration = Duration::from_millis(500);
+
+/// Least part of a tenant's usage that is dead before its sparse segments are compacted.
+const DEAD_PART: u64 = 8;
+
+/// Bytes of segments that a pass compacts, for each tenant.
+const COMPACTED: u64 = 16 << 20;
 
 /// Starts the thread, which ends with the store.
 pub fn start(signal: &Arc<Signal>, store: Weak<Inner>) -> io::Result<Thread> {
@@ -52,16 +56,16 @@ pub fn start(signal: &Arc<Signal>, store: Weak<Inner>) -> io::Result<Thread> {
 
 fn run(store: &Weak<Inner>, signal: &Signal) {
     let mut pass_at = Instant::now() + EACH;
-    let mut waits = false;
-    // A search that was asked for goes on between its rests: for what had expired by then.
+    let mut lower_at = None;
+    // A search that was asked for, until all that had expired by then is gone.
     let mut searches: Option<u32> = None;
     loop {
-        let until = match (searches, waits) {
-            (Some(_), _) => Instant::now(),
-            (_, true) => Instant::now() + SOON,
-            _ => pass_at,
-        };
-        let asked = signal.wait(until.min(pass_at));
+        let search_at = searches.map(|_| Instant::now());
+        let due = [search_at, lower_at]
+            .into_iter()
+            .flatten()
+            .fold(pass_at, Instant::min);
+        let asked = signal.wait(due);
         if asked.stop {
             return;
         }
@@ -72,38 +76,51 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
         if asked.search {
             searches = Some(store.shared.now());
         }
-        asked.sweep.iter().for_each(sweep::sweep_asked);
-        if asked.lower || waits {
-            waits = lower(&store, &store.states(), true);
+        asked.sweep.iter().for_each(sweep_asked);
+        // A store that ends waits for none.
+        let is_ending = || store.is_ending();
+        let turn = |ends| Turn {
+            signal,
+            ends,
+            is_ending: &is_ending,
+        };
+        if asked.lower || lower_at.is_some_and(|at| at <= Instant::now()) {
+            lower_at = lower(&store, &store.states(), Some(turn(pass_at)));
         }
+        let turn_at_search = turn(lower_at.map_or(pass_at, |at| at.min(pass_at)));
         if let Some(then) = searches
+            && !turn_at_search.is_late()
             && search::search_all(&store.crawler, &store.states(), then, |time| {
-                signal.rest(time, pass_at)
+                turn_at_search.rest(time)
             })
         {
             searches = None;
         }
         if Instant::now() >= pass_at {
-            waits = pass(&store, Some(signal));
+            lower_at = pass(&store, Some(turn(Instant::now() + TURN)));
             pass_at = Instant::now() + EACH;
         }
     }
 }
 
-/// Runs a pass over all tenants. The background thread, which is asked by `signal`, takes its time for
-/// limits that fall and for what has expired. Returns whether readers keep a limit from falling.
-pub fn pass(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
+/// Runs a pass over all tenants. The background thread, which has a `turn`, takes its time for limits that
+/// fall and for what has expired. Returns when to continue with limits that fall, if any do.
+pub fn pass(store: &Arc<Inner>, turn: Option<Turn<'_>>) -> Option<Instant> {
     let (shared, crawler, mut tenants) = (&store.shared, &store.crawler, store.states());
     crawler.take_turns(&mut tenants);
     let mut joined = false;
     let mut search = crawler.pass();
-    let latest = Instant::now() + RESTED;
-    let rest =
-        |time: Duration| time.is_zero() || signal.is_none_or(|signal| signal.rest(time, latest));
+    // Without rests, requests do not end it: one client's would keep it from the tenants of others.
+    let rest = |time: Duration| {
+        turn.is_none_or(|turn| match time.is_zero() {
+            true => !turn.is_late(),
+            false => turn.rest(time),
+        })
+    };
     for (number, tenant) in tenants.iter().enumerate() {
         let now = shared.now();
         tenant.flush_if_due(now, &read_lock());
-        sweep::sweep(tenant);
+        sweep(tenant);
         if let Some(pass) = &search
             && !pass.search(tenant, now, rest)
         {
@@ -111,8 +128,8 @@ pub fn pass(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
             search = None;
             crawler.end_at(number);
         }
-        sweep::seal_idle(tenant);
-        sweep::compact(tenant);
+        seal_idle(tenant);
+        compact(tenant);
         let space = tenant.present();
         space.shrink_table(false, || {});
         joined |= space.table.index.bytes() > space.table.index.bytes_released();
@@ -125,15 +142,20 @@ pub fn pass(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
         tenant.present().table.settle(false);
     }
     drop((search, tenants));
-    sweep::sweep_deleted(shared);
+    sweep_deleted(shared);
     // Tenants that were created meanwhile too.
-    let waits = lower(store, &store.states(), signal.is_some());
+    let lower_at = lower(store, &store.states(), turn);
     shared.pool.tidy();
-    waits
+    lower_at
 }
 
-/// Continues with limits that fall. Returns whether readers keep one from falling.
-fn lower(store: &Arc<Inner>, tenants: &[Arc<TenantState>], paced: bool) -> bool {
+/// Continues with limits that fall. Returns when to try again: at once if the turn has ended before, later
+/// if readers keep a limit from falling.
+fn lower(
+    store: &Arc<Inner>,
+    tenants: &[Arc<TenantState>],
+    turn: Option<Turn<'_>>,
+) -> Option<Instant> {
     let shared = &store.shared;
     let own = tenants.iter().map(|tenant| Falling {
         limit: &tenant.owner.limit,
@@ -150,14 +172,86 @@ fn lower(store: &Arc<Inner>, tenants: &[Arc<TenantState>], paced: bool) -> bool 
         for one in &falling {
             one.limit.follow(false, &shared.config);
         }
-        return false;
+        return None;
     }
     if falling.is_empty() {
-        return false;
+        return None;
     }
-    let pace = paced.then(|| Pace::begin(shared, &falling));
-    // A store that ends does not wait for this.
-    let waits = limits::lower(shared, &falling, pace.as_ref(), || store.is_ending());
+    let pace = turn.map(|turn| Pace::begin(shared, &falling, turn));
+    let lowered = limits::lower(shared, &falling, pace.as_ref());
     shared.pool.empty();
-    waits
+    match lowered {
+        Lowered::AsFarAsPossible => None,
+        Lowered::Waits => Some(Instant::now() + SOON),
+        Lowered::InPart => Some(Instant::now()),
+    }
+}
+
+/// Frees the memory of flushed key spaces of a tenant, and all memory of a deleted one.
+fn sweep_asked(state: &Arc<TenantState>) {
+    match state.owner.is_deleted() {
+        true => remove(state),
+        false => sweep(state),
+    }
+}
+
+/// Removes what is left of a tenant that is deleted.
+pub fn remove(state: &TenantState) {
+    sweep(state);
+    // Segments that another thread is sealing, or that wait for readers, move to the root's lists.
+    // Deleting a tenant without children does not fail.
+    let _ = state.owner.limit.memcg.delete();
+}
+
+/// Frees the segments of key spaces that were flushed.
+pub fn sweep(state: &TenantState) {
+    let (owner, lists) = (&state.owner, &state.owner.shared.lists);
+    state.forget_flushed();
+    lists.for_each(&owner.limit.memcg, |segment| {
+        // A segment is made after its key space is published, and the present key space is loaded
+        // after the segment is seen. So a segment of another key space is of an older one, which was
+        // flushed.
+        let flushed = !segment.is_of(state.space.load(&read_lock()));
+        // No reader that begins now comes to the old index, and limbo waits for those that have.
+        if flushed && segment.leave() {
+            lists.free_flushed(segment);
+        }
+        // If limbo is full, leave the rest to the next pass: here each segment would wait for readers.
+        !owner.shared.pool.is_full()
+    });
+}
+
+/// Frees segments that threads sealed for tenants that were being deleted: these are the root's.
+fn sweep_deleted(shared: &Shared) {
+    shared.lists.for_each(shared.hierarchy.root(), |segment| {
+        if segment.is_flushed() {
+            shared.lists.evacuate(segment, Why::Clear);
+        }
+        !shared.pool.is_full()
+    });
+}
+
+/// Seals open segments that are too large for a tenant that has become small, and moves their items.
+fn seal_idle(state: &TenantState) {
+    let space = state.present();
+    for segment in space.seal_idle() {
+        state.owner.shared.lists.evacuate(&segment, Why::Compact);
+    }
+}
+
+/// Compacts sparse segments.
+fn compact(state: &TenantState) {
+    let usage = state.owner.limit.memcg.usage();
+    let space = state.present();
+    if space.counts().dead < usage / DEAD_PART {
+        return;
+    }
+    let mut left = COMPACTED;
+    let lists = &state.owner.shared.lists;
+    lists.for_each(&state.owner.limit.memcg, |segment| {
+        if segment.is_sparse() && lists.evacuate(segment, Why::Compact) {
+            left = left.saturating_sub(segment.bytes() as u64);
+        }
+        left > 0
+    });
 }

@@ -3,7 +3,7 @@
 use crate::{lock::lock, store::state::TenantState};
 use std::{
     io, mem, process,
-    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, atomic::Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering},
     thread::{self as std_thread, ThreadId},
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ pub struct Signal {
     asked: Mutex<Asked>,
     wake: Condvar,
     /// The thread, once it runs.
-    pub(super) thread: OnceLock<ThreadId>,
+    thread: OnceLock<ThreadId>,
 }
 
 /// What was asked for.
@@ -32,7 +32,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn is_something(&self) -> bool {
+    fn is_something(&self) -> bool {
         self.stop || self.lower || self.search || !self.sweep.is_empty()
     }
 }
@@ -63,22 +63,24 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// Rests for `time`. Returns false, at once, if there is a request, or at `latest` if that comes first.
-    pub(super) fn rest(&self, time: Duration, latest: Instant) -> bool {
-        let until = Instant::now().checked_add(time);
-        let until = until.map_or(latest, |until| until.min(latest));
+    /// Waits until there is a request, or until `until`.
+    fn asked(&self, until: Instant) -> MutexGuard<'_, Asked> {
         let mut asked = lock(&self.asked);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if asked.is_something() {
-                return false;
-            }
-            if left.is_zero() {
-                return until < latest;
+            if left.is_zero() || asked.is_something() {
+                return asked;
             }
             let waited = self.wake.wait_timeout(asked, left);
             asked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Rests for `time`. Returns false, at once, if there is a request, or at `latest` if that comes first.
+    fn rest(&self, time: Duration, latest: Instant) -> bool {
+        let until = Instant::now().checked_add(time);
+        let until = until.map_or(latest, |until| until.min(latest));
+        !self.asked(until).is_something() && until < latest
     }
 
     /// Asks the thread to free the memory of a tenant that was flushed or deleted. Returns false if out of
@@ -102,35 +104,24 @@ impl Signal {
 
     /// Waits for a request, at most until `until`. Takes the requests.
     pub(super) fn wait(&self, until: Instant) -> Asked {
-        let mut asked = lock(&self.asked);
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || asked.is_something() {
-                let stop = asked.stop;
-                // Before they are looked at: what is flushed from here on is asked for again.
-                for tenant in &asked.sweep {
-                    tenant.is_queued.store(false, Ordering::Relaxed);
-                }
-                return mem::replace(
-                    &mut *asked,
-                    Asked {
-                        stop,
-                        ..Asked::default()
-                    },
-                );
-            }
-            let waited = self.wake.wait_timeout(asked, left);
-            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut asked = self.asked(until);
+        // Before they are looked at: what is flushed from here on is asked for again.
+        for tenant in &asked.sweep {
+            tenant.is_queued.store(false, Ordering::Relaxed);
         }
+        let fresh = Asked {
+            stop: asked.stop,
+            ..Asked::default()
+        };
+        mem::replace(&mut asked, fresh)
     }
 
     /// Asks the thread to end. Drops the requests that it has not begun.
     pub fn stop(&self) {
-        let left = {
-            let mut asked = lock(&self.asked);
-            asked.stop = true;
-            mem::take(&mut asked.sweep)
-        };
+        let mut asked = lock(&self.asked);
+        asked.stop = true;
+        let left = mem::take(&mut asked.sweep);
+        drop(asked);
         drop(left);
         self.wake.notify_one();
     }
@@ -174,6 +165,27 @@ impl Thread {
         if self.signal.thread.get() != Some(&std_thread::current().id()) {
             self.thread.join();
         }
+    }
+}
+
+/// A turn of the background thread at a job that it can put off.
+#[derive(Clone, Copy)]
+pub struct Turn<'a> {
+    pub signal: &'a Signal,
+    /// When it ends even if nothing else is asked for.
+    pub ends: Instant,
+    /// Whether it ends now, as the store does.
+    pub is_ending: &'a dyn Fn() -> bool,
+}
+
+impl Turn<'_> {
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.ends
+    }
+
+    /// Rests for `time`. Returns false, at once, if the turn is over or there is a request.
+    pub fn rest(&self, time: Duration) -> bool {
+        self.signal.rest(time, self.ends) && !(self.is_ending)()
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 const LIMIT: u64 = if cfg!(miri) { 128 << 10 } else { 4 << 20 };
@@ -317,6 +318,50 @@ fn items_are_stored_while_limits_fall() {
             }
         });
     }
+}
+
+/// A fall ends with its turn, and for what else is asked for: otherwise a limit that is lowered meanwhile
+/// would wait for it.
+#[test]
+fn a_fall_gives_way_after_a_segment() {
+    let (store, tenant, _) = store_of(LIMIT, true);
+    fill(&tenant);
+    let shared = tenant.state.shared();
+    assert!(shared.ask_limit(LIMIT / 8, true));
+    for (turn, is_asked) in [(100, true), (0, false)] {
+        let before = shared.lists.evicted();
+        store.maintain_in(Duration::from_secs(turn), is_asked);
+        assert_eq!(shared.lists.evicted() - before, 1);
+    }
+    rest(&store);
+    check_near(&store.statistics(), LIMIT / 8);
+}
+
+/// Pinned segments are passed over, however many there are, for what can be evicted behind them.
+#[test]
+#[cfg_attr(miri, ignore = "many items")]
+fn a_fall_ends_when_all_that_is_left_is_pinned() {
+    let config = Config {
+        limit: 128 << 20,
+        pinned_max: Some(u64::MAX),
+        clock: Clock::Manual(ManualClock::new()),
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    let pins: Vec<_> = (0..1600u32)
+        .filter_map(|number| {
+            let key = number.to_le_bytes();
+            set(&tenant, &key, &[1; 33_000]).unwrap();
+            match number < 800 {
+                true => tenant.get(&key, |item| item.pin()).unwrap(),
+                false => None,
+            }
+        })
+        .collect();
+    assert_eq!(pins.len(), 800);
+    assert!(store.set_limit(0) > 0);
+    assert_eq!(store.statistics().all.items, 800);
 }
 
 /// Without eviction, what is mostly dead is compacted for a limit that falls, and not by the thread

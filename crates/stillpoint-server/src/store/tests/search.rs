@@ -106,11 +106,28 @@ fn tenants_take_turns_where_a_pass_does_not_come_to_all() {
     }
     clock.advance(1);
     for _ in &tenants {
-        store.maintain_in_haste();
+        store.maintain_in(Duration::from_secs(100), true);
     }
     for tenant in &tenants {
         assert!((1..1000).contains(&tenant.statistics().searched));
     }
+}
+
+/// Detects a turn without rests that goes on, however late it is.
+#[test]
+fn a_search_without_rests_ends_with_its_turn() {
+    let (store, tenant, clock) = store_of(4 << 20, true);
+    store_some(&tenant, clock.now() + 1);
+    clock.advance(1);
+    let searched = |turn, is_asked| {
+        let before = tenant.statistics().searched;
+        store.maintain_in(turn, is_asked);
+        tenant.statistics().searched - before
+    };
+    let first = searched(Duration::ZERO, false);
+    assert!((1..500).contains(&first), "{first}");
+    // What one client asks for does not end it.
+    assert_eq!(first + searched(Duration::from_secs(100), true), 1000);
 }
 
 #[track_caller]
