@@ -12,52 +12,36 @@
     allow(dead_code, unreachable_pub, reason = "the interface is left out")
 )]
 
-#[cfg(not(stillpoint_loom))]
-mod card;
-#[cfg(not(stillpoint_loom))]
-pub mod config;
-#[cfg(not(stillpoint_loom))]
-#[doc(hidden)]
-pub mod fuzz;
-#[cfg(not(stillpoint_loom))]
-mod lock;
-#[cfg(not(stillpoint_loom))]
-mod log;
-#[cfg(all(feature = "metrics", not(stillpoint_loom)))]
-mod metrics;
-#[cfg(not(stillpoint_loom))]
-mod net;
-#[cfg(not(stillpoint_loom))]
-mod output;
-#[cfg(not(stillpoint_loom))]
-mod places;
-#[cfg(not(stillpoint_loom))]
-mod pressure;
-#[cfg(not(stillpoint_loom))]
-mod privileges;
-#[cfg(not(stillpoint_loom))]
-mod process;
-#[cfg(not(stillpoint_loom))]
-pub mod protocol;
-#[cfg(not(stillpoint_loom))]
-mod reload;
-#[cfg(not(stillpoint_loom))]
-pub mod server;
-#[cfg(not(stillpoint_loom))]
-mod session;
-#[cfg(not(stillpoint_loom))]
-mod shared;
-#[cfg(not(stillpoint_loom))]
-mod space;
-#[cfg(not(stillpoint_loom))]
-mod spaces;
+cfg_if::cfg_if! {
+    if #[cfg(not(stillpoint_loom))] {
+        mod card;
+        pub mod config;
+        #[doc(hidden)]
+        pub mod fuzz;
+        mod lock;
+        mod log;
+        #[cfg(feature = "metrics")]
+        mod metrics;
+        mod net;
+        mod output;
+        mod places;
+        mod pressure;
+        mod privileges;
+        mod process;
+        pub mod protocol;
+        mod reload;
+        pub mod server;
+        mod session;
+        mod shared;
+        mod space;
+        mod spaces;
+        #[cfg(test)]
+        mod tests;
+        mod users;
+        mod watch;
+    }
+}
 pub mod store;
-#[cfg(all(test, not(stillpoint_loom)))]
-mod tests;
-#[cfg(not(stillpoint_loom))]
-mod users;
-#[cfg(not(stillpoint_loom))]
-mod watch;
 
 /// The version that clients are told: that of the memcached whose protocol is spoken. It has no other
 /// number, which some clients would take for the version.

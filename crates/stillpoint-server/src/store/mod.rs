@@ -15,7 +15,7 @@
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `table`, `space`, `evict` | what an index takes; a key space: open segments, storing; what becomes of the items of a segment |
 //! | `unfinished`, `state` | values that are arriving; what handles of a tenant refer to |
-//! | `background/limits`, `search`, `sweep`, `signal` | the jobs of the background, and what it is asked for |
+//! | `background/signal`, `limits`, `search` | the jobs of the background, and what it is asked for |
 //! | `item`, `draft`, `tenant` | the interface of a tenant |
 //! | `inner`, `background`, `store` | a store without its interface; when each job is due, and what bounds it; the interface of a store |
 //!
@@ -35,89 +35,70 @@
 //! that an item was found in; while an eviction is told, `Space::keep` is held.
 
 mod access;
-#[cfg(not(stillpoint_loom))]
-mod background;
+cfg_if::cfg_if! {
+    if #[cfg(not(stillpoint_loom))] {
+        mod background;
+        mod digits;
+        mod draft;
+        mod error;
+        mod evict;
+        mod forgotten;
+        mod inner;
+        mod item;
+        mod limit;
+        mod lists;
+        mod prefixes;
+        mod requests;
+        mod segment;
+        mod shared;
+        mod space;
+        mod state;
+        #[expect(clippy::module_inception, reason = "it is the type's name")]
+        mod store;
+        mod table;
+        mod tenant;
+        mod unfinished;
+        mod work;
+        #[cfg(test)]
+        mod tests;
+
+        pub use {
+            background::search::{Search, SearchStatistics},
+            draft::Draft,
+            error::{Outcome, Refused, TenantError},
+            item::{Item, Pin},
+            requests::{
+                Arithmetic, Condition, Cursor, Invalidate, Mode, Number, StoreStatistics, TenantStatistics,
+            },
+            store::Store,
+            tenant::Tenant,
+        };
+
+        pub(crate) use {
+            prefixes::Prefixes,
+            work::{add as add_work, done as work_done},
+        };
+
+        #[cfg(all(test, feature = "metrics"))]
+        pub(crate) use tenant::LOOKS;
+    }
+}
 mod ceiling;
 mod class;
 mod clock;
 mod config;
-#[cfg(not(stillpoint_loom))]
-mod digits;
-#[cfg(not(stillpoint_loom))]
-mod draft;
-#[cfg(not(stillpoint_loom))]
-mod error;
-#[cfg(not(stillpoint_loom))]
-mod evict;
 mod flush;
-#[cfg(not(stillpoint_loom))]
-mod forgotten;
 mod index;
-#[cfg(not(stillpoint_loom))]
-mod inner;
-#[cfg(not(stillpoint_loom))]
-mod item;
 mod layout;
-#[cfg(not(stillpoint_loom))]
-mod limit;
-#[cfg(not(stillpoint_loom))]
-mod lists;
 mod memory;
 #[cfg_attr(stillpoint_loom, path = "model_pool.rs")]
 mod pool;
-#[cfg(not(stillpoint_loom))]
-mod prefixes;
 #[cfg_attr(stillpoint_loom, path = "model_rcu.rs")]
 mod rcu;
-#[cfg(not(stillpoint_loom))]
-mod requests;
-#[cfg(not(stillpoint_loom))]
-mod segment;
-#[cfg(not(stillpoint_loom))]
-mod shared;
-#[cfg(not(stillpoint_loom))]
-mod space;
 mod stage;
-#[cfg(not(stillpoint_loom))]
-mod state;
-#[cfg(not(stillpoint_loom))]
-#[expect(clippy::module_inception, reason = "it is the type's name")]
-mod store;
-#[cfg(not(stillpoint_loom))]
-mod table;
-#[cfg(not(stillpoint_loom))]
-mod tenant;
-#[cfg(not(stillpoint_loom))]
-mod unfinished;
 mod word;
-#[cfg(not(stillpoint_loom))]
-mod work;
 
 pub use clock::{Clock, ManualClock};
 pub use config::{Config, Evicted, ITEM_MAX, KEY_MAX, Limits, OnEvict};
-#[cfg(not(stillpoint_loom))]
-pub use {
-    background::search::{Search, SearchStatistics},
-    draft::Draft,
-    error::{Outcome, Refused, TenantError},
-    item::{Item, Pin},
-    requests::{
-        Arithmetic, Condition, Cursor, Invalidate, Mode, Number, StoreStatistics, TenantStatistics,
-    },
-    store::Store,
-    tenant::Tenant,
-};
-
-#[cfg(not(stillpoint_loom))]
-pub(crate) use {
-    prefixes::Prefixes,
-    work::{add as add_work, done as work_done},
-};
-
-#[cfg(all(test, feature = "metrics", not(stillpoint_loom)))]
-pub(crate) use tenant::LOOKS;
-
 #[cfg(all(test, stillpoint_loom))]
 mod loom_tests;
-#[cfg(all(test, not(stillpoint_loom)))]
-mod tests;
