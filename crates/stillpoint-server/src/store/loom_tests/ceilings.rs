@@ -1,6 +1,6 @@
 //! Limits that fall, while threads store.
 
-use super::{model, spawn};
+use super::{beside, model};
 use crate::store::{Clock, Config, ManualClock, ceiling::Ceiling};
 use stillpoint_platform::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 
@@ -71,8 +71,7 @@ impl Store {
 fn loom_a_limit_that_falls_and_a_store() {
     model(|| {
         let store = Store::new(100, 80);
-        let other = Arc::clone(&store);
-        let stores = spawn(1, move || other.charge(10));
+        let stores = beside(1, &store, move |other| other.charge(10));
         store.ask(40);
         assert!(store.ceiling.holds() >= 40);
         store.evict(30);
@@ -95,8 +94,7 @@ fn loom_a_limit_that_is_raised_while_it_falls() {
     model(|| {
         let store = Store::new(100, 80);
         store.ask(40);
-        let other = Arc::clone(&store);
-        let evicts = spawn(1, move || other.evict(10));
+        let evicts = beside(1, &store, move |other| other.evict(10));
         store.ask(90);
         evicts.join().unwrap();
         assert_eq!(
@@ -113,8 +111,7 @@ fn loom_a_limit_that_is_raised_while_it_falls() {
 fn loom_a_limit_that_is_raised_and_a_store() {
     model(|| {
         let store = Store::new(40, 40);
-        let other = Arc::clone(&store);
-        let stores = spawn(1, move || {
+        let stores = beside(1, &store, move |other| {
             if other.ceiling.asked() == 90 {
                 assert!(other.charge(10), "there is room");
             }

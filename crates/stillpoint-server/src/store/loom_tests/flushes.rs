@@ -1,6 +1,6 @@
 //! Key spaces that are flushed.
 
-use super::{model, model_of, spawn};
+use super::{beside, model, model_of, spawn};
 use crate::store::{
     flush::{Flush, Flushed},
     rcu::{Watch, global, read_lock},
@@ -77,8 +77,7 @@ fn loom_a_flush_that_is_due_and_one_at_once() {
     model(|| {
         let tenant = Tenant::new();
         tenant.later(5, 0);
-        let other = Arc::clone(&tenant);
-        let looks = spawn(1, move || other.space_at(5));
+        let looks = beside(1, &tenant, move |other| other.space_at(5));
         tenant.flush.at_once(|| tenant.begin());
         assert!(looks.join().unwrap() > 0, "before the flush");
     });
@@ -90,8 +89,7 @@ fn loom_a_flush_for_later_beside_one_that_is_due() {
     model(|| {
         let tenant = Tenant::new();
         tenant.later(5, 0);
-        let other = Arc::clone(&tenant);
-        let due = spawn(1, move || other.space_at(5));
+        let due = beside(1, &tenant, move |other| other.space_at(5));
         tenant.later(9, 4);
         due.join().unwrap();
         let before = tenant.space();
@@ -105,8 +103,7 @@ fn loom_a_flush_for_later_behind_one_that_is_due() {
     model(|| {
         let tenant = Tenant::new();
         tenant.later(5, 0);
-        let other = Arc::clone(&tenant);
-        let looks = spawn(1, move || other.space_at(5));
+        let looks = beside(1, &tenant, move |other| other.space_at(5));
         tenant.later(9, 5);
         assert_eq!(looks.join().unwrap(), 1, "before the flush");
     });
@@ -117,14 +114,13 @@ fn loom_a_flush_for_later_behind_one_that_is_due() {
 fn loom_a_reader_and_a_segment_of_a_key_space_that_was_flushed() {
     model_of(2, || {
         let tenant = Tenant::new();
-        let (reads, frees) = (Arc::clone(&tenant), Arc::clone(&tenant));
-        let reader = spawn(1, move || {
+        let reader = beside(1, &tenant, move |reads| {
             let _section = read_lock();
             if reads.space() == 0 {
                 reads.segment.note_read();
             }
         });
-        let freer = spawn(2, move || {
+        let freer = beside(2, &tenant, move |frees| {
             if frees.flushed.is_set() && global().poll(global().get_state()) {
                 frees.segment.note_free();
             }
@@ -140,8 +136,7 @@ fn loom_a_reader_and_a_segment_of_a_key_space_that_was_flushed() {
 fn loom_a_store_and_the_deletion_of_its_tenant() {
     model(|| {
         let tenant = Tenant::new();
-        let other = Arc::clone(&tenant);
-        let stores = spawn(1, move || {
+        let stores = beside(1, &tenant, move |other| {
             if other.space() == 1 {
                 assert!(other.deleted.load(Ordering::Relaxed), "it is not seen");
             }

@@ -1,7 +1,7 @@
 //! The index: found throughout, whatever happens to buckets and lines.
 
 use super::{
-    be, model, model_of, spawn,
+    be, beside, model, model_of,
     world::{World, hash},
 };
 use crate::store::{
@@ -85,13 +85,20 @@ fn that_free(models: impl FnOnce()) {
 pub const LOW: u64 = 0;
 pub const HIGH: u64 = 1;
 
+/// A world of two items, each in a bucket of its own, and their hashes.
+pub fn in_two_buckets() -> (Arc<World>, [u64; 2]) {
+    let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+    let world = World::full(&hashes);
+    world.grow();
+    (Arc::new(world), hashes)
+}
+
 #[test]
 fn loom_a_reader_and_an_insert() {
     model(|| {
         be(0);
         let world = Arc::new(World::new(1, &[(hash(LOW, 1), 0, 1)]));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(hash(LOW, 1)));
+        let reader = beside(1, &world, move |other| other.get(hash(LOW, 1)));
         world.write(0, 7);
         world.insert(0);
         assert!(matches!(reader.join().unwrap(), None | Some(7)));
@@ -107,8 +114,7 @@ fn loom_a_reader_and_an_insert_behind_the_bucket() {
         let items = [first, second, third].map(|hash| (hash, 0, 1));
         let world = Arc::new(World::new(1, &items));
         (0..2).for_each(|item| world.insert(item));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(third));
+        let reader = beside(1, &world, move |other| other.get(third));
         world.write(2, 7);
         world.insert(2);
         assert!(matches!(reader.join().unwrap(), None | Some(7)));
@@ -121,8 +127,9 @@ fn loom_writers_of_a_bucket() {
         let hashes = [1, 2, 3].map(|tag| hash(LOW, tag));
         be(0);
         let world = Arc::new(World::new(1, &hashes.map(|hash| (hash, 0, 1))));
-        let other = Arc::clone(&world);
-        let writer = spawn(1, move || (1..3).for_each(|item| other.insert(item)));
+        let writer = beside(1, &world, move |other| {
+            (1..3).for_each(|item| other.insert(item))
+        });
         world.insert(0);
         writer.join().unwrap();
         assert_eq!(world.walked(), hashes);
@@ -137,8 +144,7 @@ fn loom_a_copy_and_the_next_copy() {
         be(0);
         let world = Arc::new(World::new(1, &[(only, 0, 1), (only, 0, 1), (only, 0, 1)]));
         world.insert(0);
-        let other = Arc::clone(&world);
-        let writer = spawn(1, move || other.write_and_put(1));
+        let writer = beside(1, &world, move |other| other.write_and_put(1));
         world.write_and_put(2);
         writer.join().unwrap();
         assert!(world.get(only).unwrap() > 1);
@@ -160,8 +166,7 @@ impl World {
 fn reader_and_split(hashes: &'static [u64], wanted: usize) {
     model_of(2, move || {
         let world = Arc::new(World::full(hashes));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(hashes[wanted]));
+        let reader = beside(1, &world, move |other| other.get(hashes[wanted]));
         world.grow();
         assert_eq!(reader.join().unwrap(), Some(wanted as u32 + 1));
     });
@@ -179,8 +184,7 @@ fn loom_a_reader_and_the_split_of_its_bucket() {
 fn loom_a_reader_of_nothing_and_the_split_of_its_bucket() {
     model(|| {
         let world = Arc::new(World::full(&[hash(LOW, 1)]));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(hash(HIGH, 2)));
+        let reader = beside(1, &world, move |other| other.get(hash(HIGH, 2)));
         world.grow();
         assert_eq!(reader.join().unwrap(), None);
     });
@@ -194,8 +198,7 @@ fn loom_a_reader_and_a_join_behind_two_splits() {
         model_of(2, || {
             let hashes = [hash(LOW, 1), hash(HIGH, 2)];
             let world = Arc::new(World::full(&hashes));
-            let other = Arc::clone(&world);
-            let reader = spawn(1, move || other.get(hashes[1]));
+            let reader = beside(1, &world, move |other| other.get(hashes[1]));
             world.grow();
             world.grow();
             world.shrink();
@@ -219,8 +222,7 @@ fn loom_a_writer_and_the_split_of_its_bucket() {
         be(0);
         let world = Arc::new(World::new(1, &[(low, 0, 1), (high, 0, 2)]));
         world.insert(0);
-        let other = Arc::clone(&world);
-        let writer = spawn(1, move || other.insert(1));
+        let writer = beside(1, &world, move |other| other.insert(1));
         world.grow();
         writer.join().unwrap();
         assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
@@ -230,12 +232,8 @@ fn loom_a_writer_and_the_split_of_its_bucket() {
 
 fn reader_and_join(wanted: u64) {
     model(move || {
-        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-        let world = World::full(&hashes);
-        world.grow();
-        let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(hashes[wanted as usize]));
+        let (world, hashes) = in_two_buckets();
+        let reader = beside(1, &world, move |other| other.get(hashes[wanted as usize]));
         world.shrink();
         // Only if the reader has left.
         world.index.release();
@@ -259,13 +257,8 @@ fn loom_memory_of_buckets_that_is_given_back_under_readers_is_caught() {
 /// has gone to.
 fn writer_and_release() {
     model(|| {
-        be(0);
-        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-        let world = World::full(&hashes);
-        world.grow();
-        let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let writer = spawn(1, move || {
+        let (world, hashes) = in_two_buckets();
+        let writer = beside(1, &world, move |other| {
             let section = read_lock();
             let bucket = other.index.lock(hashes[1], &section);
             let found = other.find_locked(&bucket, hashes[1]);
@@ -298,8 +291,7 @@ fn loom_a_writer_and_a_join() {
             world.insert(0);
             world.grow();
             let world = Arc::new(world);
-            let other = Arc::clone(&world);
-            let writer = spawn(1, move || other.insert(1));
+            let writer = beside(1, &world, move |other| other.insert(1));
             world.shrink();
             writer.join().unwrap();
             assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
@@ -317,8 +309,7 @@ fn reader_and_both() {
         let gone = world.remove(first);
         assert!(gone.is_none());
         let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(high));
+        let reader = beside(1, &world, move |other| other.get(high));
         world.grow();
         world.shrink();
         assert_eq!(reader.join().unwrap(), Some(2), "not found");
@@ -340,8 +331,9 @@ fn reader_and_trim() {
     model_of(2, || {
         let hashes = [1, 2, 3].map(|tag| hash(LOW, tag));
         let world = Arc::new(World::full(&hashes));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || (other.get(hashes[2]), other.get(hashes[1])));
+        let reader = beside(1, &world, move |other| {
+            (other.get(hashes[2]), other.get(hashes[1]))
+        });
         assert!(world.remove(hashes[2]).is_none());
         global().reclaim();
         let (third, second) = reader.join().unwrap();
@@ -366,8 +358,7 @@ fn loom_a_walk_and_a_split() {
     model_of(2, || {
         let hashes = [hash(LOW, 1), hash(HIGH, 2)];
         let world = Arc::new(World::full(&hashes));
-        let other = Arc::clone(&world);
-        let walk = spawn(1, move || other.walked());
+        let walk = beside(1, &world, move |other| other.walked());
         world.grow();
         assert_eq!(walk.join().unwrap(), hashes);
     });
@@ -377,12 +368,8 @@ fn loom_a_walk_and_a_split() {
 fn loom_a_walk_and_a_join() {
     that_join(|| {
         model_of(2, || {
-            let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-            let world = World::full(&hashes);
-            world.grow();
-            let world = Arc::new(world);
-            let other = Arc::clone(&world);
-            let walk = spawn(1, move || other.walked());
+            let (world, hashes) = in_two_buckets();
+            let walk = beside(1, &world, move |other| other.walked());
             world.shrink();
             assert_eq!(walk.join().unwrap(), hashes);
         });
@@ -394,12 +381,8 @@ fn loom_a_walk_and_a_join() {
 fn loom_a_split_and_a_join_of_two_threads() {
     that_join(|| {
         model_of(2, || {
-            let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-            let world = World::full(&hashes);
-            world.grow();
-            let world = Arc::new(world);
-            let other = Arc::clone(&world);
-            let grows = spawn(1, move || other.grow());
+            let (world, hashes) = in_two_buckets();
+            let grows = beside(1, &world, move |other| other.grow());
             world.shrink();
             grows.join().unwrap();
             assert_eq!(world.walked(), hashes);

@@ -1,7 +1,7 @@
 //! Items that are copied, while readers and commands use them.
 
 use super::{
-    be, model, model_of, spawn,
+    be, beside, model, model_of,
     world::{World, hash},
 };
 use crate::store::{
@@ -56,8 +56,7 @@ impl World {
 fn loom_a_reader_and_a_compaction() {
     model(|| {
         let world = Arc::new(World::sealed());
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || {
+        let reader = beside(1, &world, move |other| {
             let section = read_lock();
             let word = other.find(key(), &section).expect("one copy or the other");
             other.at(word).access.touch(9);
@@ -74,8 +73,7 @@ fn loom_a_reader_and_a_compaction() {
 fn loom_changes_in_place_and_a_compaction() {
     model(|| {
         let world = Arc::new(World::sealed());
-        let other = Arc::clone(&world);
-        let changes = spawn(1, move || {
+        let changes = beside(1, &world, move |other| {
             other.change(|item| item.exptime.store(77, Ordering::Relaxed));
             assert!(other.change(|item| item.access.win()));
         });
@@ -92,8 +90,7 @@ fn loom_changes_in_place_and_a_compaction() {
 fn loom_a_change_in_place_without_the_lock_is_caught() {
     model(|| {
         let world = Arc::new(World::sealed());
-        let other = Arc::clone(&world);
-        let changes = spawn(1, move || {
+        let changes = beside(1, &world, move |other| {
             let section = read_lock();
             let word = other.find(key(), &section).unwrap();
             other.at(word).exptime.store(77, Ordering::Relaxed);
@@ -109,9 +106,8 @@ fn loom_a_change_in_place_without_the_lock_is_caught() {
 fn loom_an_access_and_a_win_mark() {
     model(|| {
         let world = Arc::new(World::sealed());
-        let (one, two) = (Arc::clone(&world), Arc::clone(&world));
-        let reads = spawn(1, move || one.item(0).access.touch(9));
-        let wins = spawn(2, move || two.change(|item| item.access.win()));
+        let reads = beside(1, &world, move |one| one.item(0).access.touch(9));
+        let wins = beside(2, &world, move |two| two.change(|item| item.access.win()));
         assert!(world.change(|item| item.access.win()) != wins.join().unwrap());
         reads.join().unwrap();
         world.item(0).access.touch(10);
@@ -126,8 +122,7 @@ fn loom_an_access_and_a_win_mark() {
 fn loom_a_reader_of_an_item_that_becomes_stale() {
     model(|| {
         let world = Arc::new(World::sealed());
-        let other = Arc::clone(&world);
-        let marks = spawn(1, move || {
+        let marks = beside(1, &world, move |other| {
             other.change(|item| {
                 item.access.set_stale();
                 item.cas.set(1);
@@ -149,8 +144,7 @@ fn loom_a_reader_of_an_item_that_becomes_stale() {
 fn loom_a_dependent_change_and_a_compaction() {
     model_of(2, || {
         let world = Arc::new(World::sealed());
-        let other = Arc::clone(&world);
-        let adds = spawn(1, move || other.add_one(2));
+        let adds = beside(1, &world, move |other| other.add_one(2));
         world.compact();
         adds.join().unwrap();
         assert_eq!(world.last().0, 2);

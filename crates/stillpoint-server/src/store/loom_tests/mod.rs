@@ -12,9 +12,12 @@ mod segments;
 mod world;
 
 use super::rcu::be;
-use stillpoint_platform::model::{
-    self as loom,
-    thread::{self, JoinHandle},
+use stillpoint_platform::{
+    model::{
+        self as loom,
+        thread::{self, JoinHandle},
+    },
+    sync::Arc,
 };
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -34,4 +37,14 @@ fn spawn<T: 'static>(number: u64, run: impl FnOnce() -> T + 'static) -> JoinHand
         be(number);
         run()
     })
+}
+
+/// The same, of a thread that has `shared` too.
+fn beside<T: 'static, R: 'static>(
+    number: u64,
+    shared: &Arc<T>,
+    run: impl FnOnce(&T) -> R + 'static,
+) -> JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    spawn(number, move || run(&shared))
 }

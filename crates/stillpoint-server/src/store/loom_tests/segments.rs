@@ -1,9 +1,9 @@
 //! Segments: published in, sealed, emptied, taken away once, freed when readers and pins have left.
 
 use super::{
-    be,
-    index::{HIGH, LOW},
-    model, model_of, spawn,
+    be, beside,
+    index::{HIGH, LOW, in_two_buckets},
+    model, model_of,
     world::{Retired, SIZE, SegmentRef, World, hash},
 };
 use crate::store::{
@@ -35,8 +35,7 @@ fn reader_and_replacement() {
         let world = Arc::new(World::new(2, &[(ONE, 0, 1), (ONE, 1, 2)]));
         world.insert(0);
         world.seal(0);
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(ONE));
+        let reader = beside(1, &world, move |other| other.get(ONE));
         let retired = world.put(1, None).ok().unwrap();
         assert!(retired.is_some(), "it was the last of its segment");
         world.release(retired);
@@ -66,9 +65,8 @@ fn loom_a_reader_and_two_threads_that_empty_a_segment() {
         world.insert(0);
         world.insert(1);
         world.seal(0);
-        let (reads, removes) = (Arc::clone(&world), Arc::clone(&world));
-        let reader = spawn(1, move || reads.get(ONE));
-        let remover = spawn(2, move || {
+        let reader = beside(1, &world, move |reads| reads.get(ONE));
+        let remover = beside(2, &world, move |removes| {
             let retired = removes.remove(ONE);
             removes.release(retired);
         });
@@ -80,10 +78,9 @@ fn loom_a_reader_and_two_threads_that_empty_a_segment() {
     });
 }
 
-/// Two items of a segment, in two buckets: no lock orders the threads that take them out.
-fn in_two_buckets() -> World {
-    let world = World::full(&[hash(LOW, 1), hash(HIGH, 2)]);
-    world.grow();
+/// Two items of a sealed segment, in two buckets: no lock orders the threads that take them out.
+fn sealed_in_two_buckets() -> Arc<World> {
+    let (world, _) = in_two_buckets();
     world.seal(0);
     world
 }
@@ -94,10 +91,9 @@ fn in_two_buckets() -> World {
 fn loom_a_reader_and_two_threads_that_empty_a_segment_in_two_buckets() {
     // Three: the thread that empties the slot, that which frees, the reader.
     model_of(3, || {
-        let world = Arc::new(in_two_buckets());
-        let (reads, removes) = (Arc::clone(&world), Arc::clone(&world));
-        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
-        let remover = spawn(2, move || {
+        let world = sealed_in_two_buckets();
+        let reader = beside(1, &world, move |reads| reads.get(hash(LOW, 1)));
+        let remover = beside(2, &world, move |removes| {
             let retired = removes.remove(hash(HIGH, 2));
             removes.release(retired);
         });
@@ -114,11 +110,10 @@ fn loom_a_reader_and_two_threads_that_empty_a_segment_in_two_buckets() {
 #[test]
 fn loom_a_reader_and_the_last_item_of_a_partly_emptied_segment() {
     model_of(2, || {
-        let world = Arc::new(in_two_buckets());
-        let (reads, evicts) = (Arc::clone(&world), Arc::clone(&world));
-        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
+        let world = sealed_in_two_buckets();
+        let reader = beside(1, &world, move |reads| reads.get(hash(LOW, 1)));
         let segment = world.segment(0);
-        let evictor = spawn(2, move || {
+        let evictor = beside(2, &world, move |evicts| {
             let retired = evicts.evacuate_partly(&segment, 0, 0);
             drop(segment);
             evicts.release(retired);
@@ -136,11 +131,10 @@ fn loom_a_reader_and_the_last_item_of_a_partly_emptied_segment() {
 #[test]
 fn loom_a_partly_emptied_segment_and_the_thread_that_takes_the_rest() {
     model_of(2, || {
-        let world = Arc::new(in_two_buckets());
-        let (reads, evicts) = (Arc::clone(&world), Arc::clone(&world));
-        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
+        let world = sealed_in_two_buckets();
+        let reader = beside(1, &world, move |reads| reads.get(hash(LOW, 1)));
         let segment = world.segment(0);
-        let evictor = spawn(2, move || {
+        let evictor = beside(2, &world, move |evicts| {
             let retired = evicts.evacuate_partly(&segment, 0, 0);
             assert!(retired.is_none(), "one is left");
         });
@@ -169,8 +163,7 @@ fn pin_and_free() {
         let world = Arc::new(World::new(1, &[(ONE, 0, 1)]));
         world.insert(0);
         world.seal(0);
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.pin(ONE).map(|_pin| ()));
+        let reader = beside(1, &world, move |other| other.pin(ONE).map(|_pin| ()));
         let retired = world.remove(ONE);
         world.release(retired);
         reader.join().unwrap();
@@ -205,8 +198,7 @@ fn loom_a_publication_and_an_evacuation() {
         // It is written in this section.
         let section = read_lock();
         world.seal(0);
-        let other = Arc::clone(&world);
-        let evicts = spawn(1, move || {
+        let evicts = beside(1, &world, move |other| {
             let retired = other.evacuate(0, &[(0, None)]);
             let is_done = retired.is_some();
             other.release(retired);
@@ -233,8 +225,7 @@ fn loom_two_evacuations() {
         world.insert(0);
         world.seal(0);
         let segment = world.segment(0);
-        let other = Arc::clone(&world);
-        let first = spawn(1, move || other.leave_and_stay(&segment));
+        let first = beside(1, &world, move |other| other.leave_and_stay(&segment));
         let segment = world.segment(0);
         world.leave_and_stay(&segment);
         drop(segment);
@@ -269,8 +260,7 @@ fn first_stage(world: &World) -> SegmentRef {
 fn loom_the_last_item_and_the_seal() {
     model(|| {
         let world = stage_of(1);
-        let other = Arc::clone(&world);
-        let remover = spawn(1, move || {
+        let remover = beside(1, &world, move |other| {
             let stage = &first_stage(&other).stage;
             stage.remove(SIZE, |dead| other.note_dead(dead))
         });
@@ -286,8 +276,7 @@ fn loom_the_last_item_and_the_seal() {
 fn loom_dead_bytes_of_a_segment_that_is_being_filled() {
     model(|| {
         let world = stage_of(1);
-        let other = Arc::clone(&world);
-        let fills = spawn(1, move || {
+        let fills = beside(1, &world, move |other| {
             let stage = &first_stage(&other).stage;
             stage.add(SIZE, SEGMENT_HEADER + 2 * SIZE);
             let empty = stage.seal(|dead| other.note_dead(dead));
@@ -307,8 +296,7 @@ fn loom_a_stay_and_the_last_item() {
     model(|| {
         let world = stage_of(2);
         world.seal(0);
-        let other = Arc::clone(&world);
-        let leaves = spawn(1, move || {
+        let leaves = beside(1, &world, move |other| {
             let stage = &first_stage(&other).stage;
             let note = |dead| other.note_dead(dead);
             stage.leave(note) && stage.stay(note)
@@ -327,8 +315,7 @@ fn seal_and_look(look: fn(&Stage) -> bool) {
     model(move || {
         be(0);
         let world = Arc::new(World::new(1, &[(ONE, 0, 0)]));
-        let other = Arc::clone(&world);
-        let looks = spawn(1, move || {
+        let looks = beside(1, &world, move |other| {
             let segment = first_stage(&other);
             if look(&segment.stage) {
                 assert_eq!(segment.stage.end(), SEGMENT_HEADER + SIZE);
@@ -360,8 +347,7 @@ fn loom_retired_is_released_once() {
         let world = Arc::new(World::new(2, &[(ONE, 0, 1), (ONE, 1, 2)]));
         world.insert(0);
         world.seal(0);
-        let other = Arc::clone(&world);
-        let removes = spawn(1, move || {
+        let removes = beside(1, &world, move |other| {
             let retired: Retired = other.remove(ONE);
             other.release(retired);
         });
