@@ -1,6 +1,6 @@
 //! The binary protocol: a header of 24 bytes, then extras, key and value. Old clients speak it.
 
-use super::text::Mode;
+use crate::store::Mode;
 
 /// The first byte of a request.
 pub const REQUEST: u8 = 0x80;
@@ -31,43 +31,38 @@ impl Operation {
     /// The operation of an opcode, and whether it is quiet.
     #[must_use]
     pub const fn of(opcode: u8) -> Option<(Self, bool)> {
-        Some(match opcode {
-            0x00 => (Self::Get { key: false }, false),
-            0x01 => (Self::Store(Mode::Set), false),
-            0x02 => (Self::Store(Mode::Add), false),
-            0x03 => (Self::Store(Mode::Replace), false),
-            0x04 => (Self::Delete, false),
-            0x05 => (Self::Arithmetic { down: false }, false),
-            0x06 => (Self::Arithmetic { down: true }, false),
-            0x07 => (Self::Quit, false),
-            0x08 => (Self::Flush, false),
-            0x09 => (Self::Get { key: false }, true),
-            0x0a => (Self::Noop, false),
-            0x0b => (Self::Version, false),
-            0x0c => (Self::Get { key: true }, false),
-            0x0d => (Self::Get { key: true }, true),
-            0x0e => (Self::Store(Mode::Append), false),
-            0x0f => (Self::Store(Mode::Prepend), false),
-            0x10 => (Self::Stat, false),
-            0x11 => (Self::Store(Mode::Set), true),
-            0x12 => (Self::Store(Mode::Add), true),
-            0x13 => (Self::Store(Mode::Replace), true),
-            0x14 => (Self::Delete, true),
-            0x15 => (Self::Arithmetic { down: false }, true),
-            0x16 => (Self::Arithmetic { down: true }, true),
-            0x17 => (Self::Quit, true),
-            0x18 => (Self::Flush, true),
-            0x19 => (Self::Store(Mode::Append), true),
-            0x1a => (Self::Store(Mode::Prepend), true),
-            0x1b => (Self::Verbosity, false),
-            0x1c => (Self::Touch, false),
-            0x1d => (Self::GetAndTouch { key: false }, false),
-            0x1e => (Self::GetAndTouch { key: false }, true),
+        let (loud, quiet) = match opcode {
+            0x09 => (0x00, true),
+            0x0d => (0x0c, true),
+            0x11..=0x18 => (opcode - 0x10, true),
+            0x19 | 0x1a => (opcode - 0x0b, true),
+            0x1e | 0x24 => (opcode - 1, true),
+            _ => (opcode, false),
+        };
+        let operation = match loud {
+            0x00 => Self::Get { key: false },
+            0x01 => Self::Store(Mode::Set),
+            0x02 => Self::Store(Mode::Add),
+            0x03 => Self::Store(Mode::Replace),
+            0x04 => Self::Delete,
+            0x05 => Self::Arithmetic { down: false },
+            0x06 => Self::Arithmetic { down: true },
+            0x07 => Self::Quit,
+            0x08 => Self::Flush,
+            0x0a => Self::Noop,
+            0x0b => Self::Version,
+            0x0c => Self::Get { key: true },
+            0x0e => Self::Store(Mode::Append),
+            0x0f => Self::Store(Mode::Prepend),
+            0x10 => Self::Stat,
+            0x1b => Self::Verbosity,
+            0x1c => Self::Touch,
+            0x1d => Self::GetAndTouch { key: false },
             // From 0x20 to 0x22 SASL: a client logs in by the text protocol only.
-            0x23 => (Self::GetAndTouch { key: true }, false),
-            0x24 => (Self::GetAndTouch { key: true }, true),
+            0x23 => Self::GetAndTouch { key: true },
             _ => return None,
-        })
+        };
+        Some((operation, quiet))
     }
 
     /// Whether extras, key and body of these lengths are what the operation has.

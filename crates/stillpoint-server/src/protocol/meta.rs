@@ -4,8 +4,9 @@ use super::{
     MAX_ANNOUNCED, MAX_KEY,
     base64::{self, Decoded},
     number::{parse_i32, parse_u32, parse_u64},
-    text::{BAD_FORMAT, Command, ERROR, Mode, Refusal, Words},
+    text::{BAD_FORMAT, Command, ERROR, Refusal, Words},
 };
+use crate::store::Mode;
 
 /// The longest opaque token, with its letter.
 const MAX_OPAQUE: usize = 32;
@@ -113,15 +114,7 @@ impl<'a> Request<'a> {
     }
 }
 
-const fn refusal(line: &'static str) -> Refusal {
-    Refusal {
-        line,
-        silent: false,
-        skip: 0,
-    }
-}
-
-const BAD_TOKEN: Refusal = refusal("CLIENT_ERROR bad token in command line format");
+const BAD_TOKEN: Refusal = Refusal::new("CLIENT_ERROR bad token in command line format");
 
 /// Reads a meta command of that second letter.
 pub(super) fn parse<'a>(letter: u8, words: &Words<'a>) -> Result<Command<'a>, Refusal> {
@@ -183,20 +176,20 @@ fn flags(mut request: Request<'_>) -> Result<Request<'_>, Refusal> {
         return Err(BAD_FORMAT);
     }
     if words.as_slice().len() > MAX_META_WORDS {
-        return Err(refusal("CLIENT_ERROR options flags are too long"));
+        return Err(Refusal::new("CLIENT_ERROR options flags are too long"));
     }
     let mut seen = 0u128;
     for &word in &words.as_slice()[request.skip..] {
         let (letter, token) = (word[0], &word[1..]);
         if letter >= 127 || seen & (1 << letter) != 0 {
-            return Err(refusal("CLIENT_ERROR duplicate flag"));
+            return Err(Refusal::new("CLIENT_ERROR duplicate flag"));
         }
         seen |= 1 << letter;
         let time = || parse_i32(token).ok_or(BAD_TOKEN).map(Some);
         match letter {
             b'b' => {
                 let key = base64::decode(request.written_key);
-                request.decoded = Some(key.ok_or(refusal("CLIENT_ERROR error decoding key"))?);
+                request.decoded = Some(key.ok_or(Refusal::new("CLIENT_ERROR error decoding key"))?);
             }
             b'N' => request.vivify = time()?,
             b'T' => {
@@ -206,7 +199,7 @@ fn flags(mut request: Request<'_>) -> Result<Request<'_>, Refusal> {
             }
             b'R' => request.recache = time()?,
             b'O' if word.len() > MAX_OPAQUE => {
-                return Err(refusal("CLIENT_ERROR opaque token too long"));
+                return Err(Refusal::new("CLIENT_ERROR opaque token too long"));
             }
             b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' => {}
             b'v' => request.value = true,
@@ -217,14 +210,14 @@ fn flags(mut request: Request<'_>) -> Result<Request<'_>, Refusal> {
             b'M' => mode(&mut request, token)?,
             b'J' => {
                 let line = "CLIENT_ERROR invalid numeric initial value";
-                request.initial = parse_u64(token).ok_or(refusal(line))?;
+                request.initial = parse_u64(token).ok_or(Refusal::new(line))?;
             }
             b'D' => {
                 let line = "CLIENT_ERROR invalid numeric delta value";
-                request.delta = parse_u64(token).ok_or(refusal(line))?;
+                request.delta = parse_u64(token).ok_or(Refusal::new(line))?;
             }
             b'I' => request.stale = true,
-            _ => return Err(refusal("CLIENT_ERROR invalid flag")),
+            _ => return Err(Refusal::new("CLIENT_ERROR invalid flag")),
         }
     }
     Ok(request)
@@ -232,7 +225,7 @@ fn flags(mut request: Request<'_>) -> Result<Request<'_>, Refusal> {
 
 fn mode(request: &mut Request<'_>, token: &[u8]) -> Result<(), Refusal> {
     let &[letter] = token else {
-        return Err(refusal("CLIENT_ERROR incorrect length for M token"));
+        return Err(Refusal::new("CLIENT_ERROR incorrect length for M token"));
     };
     match &mut request.kind {
         Kind::Set(_) => {
@@ -242,14 +235,14 @@ fn mode(request: &mut Request<'_>, token: &[u8]) -> Result<(), Refusal> {
                 b'P' => Mode::Prepend,
                 b'R' => Mode::Replace,
                 b'S' => Mode::Set,
-                _ => return Err(refusal("CLIENT_ERROR invalid mode for ms M token")),
+                _ => return Err(Refusal::new("CLIENT_ERROR invalid mode for ms M token")),
             };
         }
         Kind::Arithmetic(down) => {
             *down = match letter {
                 b'I' | b'+' => false,
                 b'D' | b'-' => true,
-                _ => return Err(refusal("CLIENT_ERROR invalid mode for ma M token")),
+                _ => return Err(Refusal::new("CLIENT_ERROR invalid mode for ma M token")),
             };
         }
         _ => {}
@@ -264,7 +257,7 @@ mod tests {
 
     fn request(line: &[u8]) -> Request<'_> {
         match text::parse(line) {
-            Ok(Command::Meta(request)) => request,
+            Ok((Command::Meta(request), false)) => request,
             other => panic!("{}: {other:?}", String::from_utf8_lossy(line)),
         }
     }

@@ -4,6 +4,7 @@ use super::{
     MAX_ANNOUNCED, is_key, meta,
     number::{parse_i32, parse_u32, parse_u64},
 };
+use crate::store::Mode;
 
 /// How many words of a line are looked at. A line of more is one that no command has.
 const MAX_WORDS: usize = 24;
@@ -20,7 +21,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    const fn new(line: &'static str) -> Self {
+    pub(super) const fn new(line: &'static str) -> Self {
         Self {
             line,
             silent: false,
@@ -42,38 +43,6 @@ const BAD_DELTA: Refusal = Refusal::new("CLIENT_ERROR invalid numeric delta argu
 const BAD_DELETE: Refusal =
     Refusal::new("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]");
 
-/// How a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Whatever is there.
-    Set,
-    /// Only if there is no such item.
-    Add,
-    /// Only if there is such an item.
-    Replace,
-    /// Behind the value that is there.
-    Append,
-    /// Before the value that is there.
-    Prepend,
-    /// Only if the item has this CAS value.
-    Cas(u64),
-}
-
-impl Mode {
-    /// The command's name, as logs have it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Add => "add",
-            Self::Replace => "replace",
-            Self::Append => "append",
-            Self::Prepend => "prepend",
-            Self::Cas(_) => "cas",
-        }
-    }
-}
-
 /// A command to store `len` bytes, which follow the line with an end of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage<'a> {
@@ -87,100 +56,54 @@ pub struct Storage<'a> {
     pub len: usize,
     /// How it is stored.
     pub mode: Mode,
-    /// Whether the answer is left out.
-    pub noreply: bool,
+    /// The CAS value that the item must have, of `cas`.
+    pub compare: Option<u64>,
 }
 
-/// The command of a line.
+/// The command of a line. The key is that of the item; a time is the client's.
 #[derive(Clone, Copy, Debug)]
 // It is executed where it was read, and never kept.
 #[allow(clippy::large_enum_variant)]
+#[allow(missing_docs)]
 pub enum Command<'a> {
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
     Store(Storage<'a>),
-    /// `delete`.
     Delete {
-        /// Whose item.
         key: &'a [u8],
-        /// Whether the answer is left out.
-        noreply: bool,
     },
     /// `incr` and `decr`.
     Arithmetic {
-        /// Whose item.
         key: &'a [u8],
-        /// By how much.
         delta: u64,
-        /// Whether it is subtracted.
         down: bool,
-        /// Whether the answer is left out.
-        noreply: bool,
     },
-    /// `touch`.
     Touch {
-        /// Whose item.
         key: &'a [u8],
-        /// When it expires from now on.
         exptime: i32,
-        /// Whether the answer is left out.
-        noreply: bool,
     },
-    /// `flush_all`.
     FlushAll {
-        /// When, if not at once.
         exptime: i32,
-        /// Whether the answer is left out.
-        noreply: bool,
     },
-    /// `verbosity`.
     Verbosity {
-        /// The new level.
         level: u32,
-        /// Whether the answer is left out.
-        noreply: bool,
     },
     /// `cache_memlimit`.
     Limit {
-        /// The new limit.
         mib: u64,
-        /// Whether the answer is left out.
-        noreply: bool,
     },
     /// `mg`, `ms`, `md`, `ma`, `me`.
     Meta(meta::Request<'a>),
     /// `mn`.
     MetaNoop,
-    /// `refresh_certs`.
     RefreshCertificates,
-    /// `version`.
     Version,
-    /// `quit`.
     Quit,
-    /// `shutdown`; true for `shutdown graceful`.
+    /// True for `shutdown graceful`.
     Shutdown(bool),
     /// A command for operators, which has its words read when it is executed: `stats`, `watch`, `lru_crawler`, `lru`, `slabs`, `tenant`, `debugtime`.
-    Operator(Operator, Words<'a>),
+    Operator(Words<'a>),
     /// A request of HTTP, which a browser may have been made to send: the connection is closed.
     Http,
-}
-
-/// Commands for operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    /// `stats`.
-    Stats,
-    /// `watch`.
-    Watch,
-    /// `lru_crawler`.
-    Crawler,
-    /// `lru`.
-    Lru,
-    /// `slabs`.
-    Slabs,
-    /// `tenant`, of this server alone.
-    Tenant,
-    /// `debugtime`, for tests.
-    DebugTime,
 }
 
 /// The words of a line, which spaces divide.
@@ -234,165 +157,126 @@ impl<'a> Words<'a> {
         self.len > before && self.at(self.len - 1) == b"noreply"
     }
 
-    /// Whether there are from `least` to `most` words.
-    fn count(&self, least: usize, most: usize) -> Result<(), Refusal> {
-        if self.more || !(least..=most).contains(&self.len) {
-            return Err(ERROR);
-        }
-        Ok(())
-    }
-
-    fn key(&self, noreply: bool) -> Result<&'a [u8], Refusal> {
+    fn key(&self) -> Result<&'a [u8], Refusal> {
         let key = self.at(1);
-        if is_key(key) {
-            Ok(key)
-        } else {
-            Err(BAD_FORMAT.silent(noreply))
-        }
+        is_key(key).then_some(key).ok_or(BAD_FORMAT)
     }
 }
 
-/// Reads a line, without its end. The retrieval commands are not read here but key by key, as [`keys`] says.
+/// Reads a line, without its end. Returns its command, and whether that is not answered. The retrieval
+/// commands are not read here but key by key, as [`keys`] says.
 ///
 /// # Errors
 ///
 /// The answer to a line that is no command, or none that can be executed.
-pub fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
+pub fn parse(line: &[u8]) -> Result<(Command<'_>, bool), Refusal> {
     let words = Words::of(line);
     let name = words.at(0);
     if let [b'm', letter] = name {
-        return meta::parse(*letter, &words);
+        return Ok((meta::parse(*letter, &words)?, false));
     }
-    match name {
-        b"set" => storage(&words, Mode::Set),
-        b"add" => storage(&words, Mode::Add),
-        b"replace" => storage(&words, Mode::Replace),
-        b"append" => storage(&words, Mode::Append),
-        b"prepend" => storage(&words, Mode::Prepend),
-        b"cas" => storage(&words, Mode::Cas(0)),
-        b"delete" => delete(&words),
-        b"incr" => arithmetic(&words, false),
-        b"decr" => arithmetic(&words, true),
-        b"touch" => touch(&words),
-        b"flush_all" => flush(&words),
-        b"verbosity" => verbosity(&words),
-        b"cache_memlimit" => limit(&words),
-        b"refresh_certs" => Ok(Command::RefreshCertificates),
-        b"version" => Ok(Command::Version),
-        b"quit" => Ok(Command::Quit),
-        b"shutdown" => match (words.len, words.at(1)) {
-            (1, _) => Ok(Command::Shutdown(false)),
-            (2, b"graceful") => Ok(Command::Shutdown(true)),
-            _ => Err(Refusal::new("CLIENT_ERROR invalid shutdown mode")),
-        },
-        b"stats" => Ok(Command::Operator(Operator::Stats, words)),
-        b"watch" => Ok(Command::Operator(Operator::Watch, words)),
-        b"lru_crawler" => Ok(Command::Operator(Operator::Crawler, words)),
-        b"lru" => Ok(Command::Operator(Operator::Lru, words)),
-        b"slabs" => Ok(Command::Operator(Operator::Slabs, words)),
-        b"tenant" => Ok(Command::Operator(Operator::Tenant, words)),
-        b"debugtime" => Ok(Command::Operator(Operator::DebugTime, words)),
-        _ if words.len > 1 && words.at(words.len - 1).starts_with(b"HTTP/") => Ok(Command::Http),
-        _ => Err(ERROR),
+    let mode = match name {
+        b"set" | b"cas" => Some(Mode::Set),
+        b"add" => Some(Mode::Add),
+        b"replace" => Some(Mode::Replace),
+        b"append" => Some(Mode::Append),
+        b"prepend" => Some(Mode::Prepend),
+        _ => None,
+    };
+    let is_cas = name == b"cas";
+    // The least and the most number of words, with `noreply`.
+    let (least, most) = match name {
+        _ if is_cas => (6, 7),
+        _ if mode.is_some() => (5, 6),
+        b"delete" => (2, 4),
+        b"incr" | b"decr" | b"touch" => (3, 4),
+        b"flush_all" => (1, 3),
+        b"verbosity" | b"cache_memlimit" => (2, 3),
+        _ => return Ok((without_noreply(name, words)?, false)),
+    };
+    if words.more || !(least..=most).contains(&words.len) {
+        return Err(ERROR);
     }
+    let noreply = words.noreply(least.min(2));
+    let command = match mode {
+        Some(mode) => storage(mode, is_cas, &words).map(Command::Store),
+        None => with_noreply(name, &words, noreply),
+    };
+    let command = command.map_err(|refusal| refusal.silent(noreply))?;
+    Ok((command, noreply))
 }
 
-fn storage<'a>(words: &Words<'a>, mode: Mode) -> Result<Command<'a>, Refusal> {
-    let cas = matches!(mode, Mode::Cas(_));
-    let words_needed = if cas { 6 } else { 5 };
-    words.count(words_needed, words_needed + 1)?;
-    let noreply = words.noreply(2);
-    let bad = BAD_FORMAT.silent(noreply);
+fn without_noreply<'a>(name: &[u8], words: Words<'a>) -> Result<Command<'a>, Refusal> {
+    Ok(match name {
+        b"refresh_certs" => Command::RefreshCertificates,
+        b"version" => Command::Version,
+        b"quit" => Command::Quit,
+        b"shutdown" => match (words.len, words.at(1)) {
+            (1, _) => Command::Shutdown(false),
+            (2, b"graceful") => Command::Shutdown(true),
+            _ => return Err(Refusal::new("CLIENT_ERROR invalid shutdown mode")),
+        },
+        b"stats" | b"watch" | b"lru_crawler" | b"lru" | b"slabs" | b"tenant" | b"debugtime" => {
+            Command::Operator(words)
+        }
+        _ if words.len > 1 && words.at(words.len - 1).starts_with(b"HTTP/") => Command::Http,
+        _ => return Err(ERROR),
+    })
+}
+
+fn with_noreply<'a>(name: &[u8], words: &Words<'a>, noreply: bool) -> Result<Command<'a>, Refusal> {
+    let exptime = |at| parse_i32(words.at(at)).ok_or(BAD_EXPTIME);
+    Ok(match name {
+        b"delete" => {
+            // Old clients send a time, which was never more than 0 in the end.
+            let has_time = words.len == 3 + usize::from(noreply);
+            if words.len == 4 && !noreply || has_time && words.at(2) != b"0" {
+                return Err(BAD_DELETE);
+            }
+            Command::Delete { key: words.key()? }
+        }
+        b"incr" | b"decr" => Command::Arithmetic {
+            key: words.key()?,
+            delta: parse_u64(words.at(2)).ok_or(BAD_DELTA)?,
+            down: name == b"decr",
+        },
+        b"touch" => Command::Touch {
+            key: words.key()?,
+            exptime: exptime(2)?,
+        },
+        b"flush_all" if words.len == 1 + usize::from(noreply) => Command::FlushAll { exptime: 0 },
+        b"flush_all" => Command::FlushAll {
+            exptime: exptime(1)?,
+        },
+        b"verbosity" => Command::Verbosity {
+            level: parse_u32(words.at(1)).ok_or(BAD_FORMAT)?,
+        },
+        // `cache_memlimit`.
+        _ => Command::Limit {
+            mib: parse_u64(words.at(1)).ok_or(BAD_FORMAT)?,
+        },
+    })
+}
+
+fn storage<'a>(mode: Mode, is_cas: bool, words: &Words<'a>) -> Result<Storage<'a>, Refusal> {
+    let len = parse_i32(words.at(4)).and_then(|len| usize::try_from(len).ok());
+    let len = len.filter(|len| *len <= MAX_ANNOUNCED).ok_or(BAD_FORMAT)?;
     // A length that can be read says what to skip, whatever is wrong with the rest: or else the value would be taken for commands.
-    let len = match parse_i32(words.at(4)).and_then(|len| usize::try_from(len).ok()) {
-        Some(len) if len <= MAX_ANNOUNCED => len,
-        _ => return Err(bad),
-    };
     let bad = Refusal {
         skip: len as u64 + 2,
-        ..bad
+        ..BAD_FORMAT
     };
-    let (Some(flags), Some(exptime)) = (parse_u32(words.at(2)), parse_i32(words.at(3))) else {
-        return Err(bad);
-    };
-    let mode = match mode {
-        Mode::Cas(_) => Mode::Cas(parse_u64(words.at(5)).ok_or(bad)?),
-        other => other,
-    };
-    Ok(Command::Store(Storage {
-        key: words.key(noreply).map_err(|_| bad)?,
-        flags,
-        exptime,
+    Ok(Storage {
+        key: words.key().map_err(|_| bad)?,
+        flags: parse_u32(words.at(2)).ok_or(bad)?,
+        exptime: parse_i32(words.at(3)).ok_or(bad)?,
         len,
         mode,
-        noreply,
-    }))
-}
-
-fn delete<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
-    words.count(2, 4)?;
-    let noreply = words.noreply(2);
-    // Old clients send a time, which was never more than 0 in the end.
-    let fine = match words.len {
-        2 => true,
-        3 => noreply || words.at(2) == b"0",
-        _ => noreply && words.at(2) == b"0",
-    };
-    if !fine {
-        return Err(BAD_DELETE.silent(noreply));
-    }
-    let key = words.key(noreply)?;
-    Ok(Command::Delete { key, noreply })
-}
-
-fn arithmetic<'a>(words: &Words<'a>, down: bool) -> Result<Command<'a>, Refusal> {
-    words.count(3, 4)?;
-    let noreply = words.noreply(2);
-    let key = words.key(noreply)?;
-    let delta = parse_u64(words.at(2)).ok_or(BAD_DELTA.silent(noreply))?;
-    Ok(Command::Arithmetic {
-        key,
-        delta,
-        down,
-        noreply,
+        compare: match is_cas {
+            true => Some(parse_u64(words.at(5)).ok_or(bad)?),
+            false => None,
+        },
     })
-}
-
-fn touch<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
-    words.count(3, 4)?;
-    let noreply = words.noreply(2);
-    let key = words.key(noreply)?;
-    let exptime = parse_i32(words.at(2)).ok_or(BAD_EXPTIME.silent(noreply))?;
-    Ok(Command::Touch {
-        key,
-        exptime,
-        noreply,
-    })
-}
-
-fn flush<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
-    words.count(1, 3)?;
-    let noreply = words.noreply(1);
-    let exptime = if words.len == 1 + usize::from(noreply) {
-        0
-    } else {
-        parse_i32(words.at(1)).ok_or(BAD_EXPTIME.silent(noreply))?
-    };
-    Ok(Command::FlushAll { exptime, noreply })
-}
-
-fn verbosity<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
-    words.count(2, 3)?;
-    let noreply = words.noreply(2);
-    let level = parse_u32(words.at(1)).ok_or(BAD_FORMAT.silent(noreply))?;
-    Ok(Command::Verbosity { level, noreply })
-}
-
-fn limit<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
-    words.count(2, 3)?;
-    let noreply = words.noreply(2);
-    let mib = parse_u64(words.at(1)).ok_or(BAD_FORMAT.silent(noreply))?;
-    Ok(Command::Limit { mib, noreply })
 }
 
 /// The head of a retrieval command.

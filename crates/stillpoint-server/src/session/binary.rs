@@ -5,9 +5,8 @@ use crate::{
     protocol::{
         self,
         binary::{HEADER, Header, Operation, Status, u32_at, u64_at},
-        text::Mode,
     },
-    store::{Arithmetic, Condition, Item, Outcome, Refused},
+    store::{Arithmetic, Condition, Item, Mode, Outcome, Refused},
     watch,
 };
 
@@ -189,10 +188,7 @@ impl Session {
             // All ones: only if it is there.
             initial: (exptime != u32::MAX).then(|| (initial, request.deadline(16, cx))),
             exptime: None,
-            condition: Condition {
-                compare: (request.header.cas != 0).then_some(request.header.cas),
-                ..Condition::default()
-            },
+            condition: Condition::of((request.header.cas != 0).then_some(request.header.cas)),
         };
         match self.arithmetic(request.key, what, cx) {
             Ok(_) if request.quiet => {}

@@ -5,10 +5,9 @@ use crate::{
     protocol::{
         binary::{Header, Status},
         meta,
-        text::Mode,
     },
     space::{Count, Space},
-    store::{self, Condition, Draft, Outcome, Refused},
+    store::{Condition, Draft, Mode, Outcome, Refused},
     watch,
 };
 use std::sync::Arc;
@@ -37,6 +36,8 @@ pub(super) enum Then {
     Text {
         /// How it is stored.
         mode: Mode,
+        /// The CAS value that the item must have.
+        compare: Option<u64>,
         /// Whether there is no answer.
         noreply: bool,
     },
@@ -80,29 +81,17 @@ impl Then {
     }
 
     /// Returns the mode and the condition for the store.
-    fn request(&self) -> (store::Mode, Condition) {
-        let mut condition = match self {
-            Self::Text { .. } => Condition::default(),
+    fn request(&self) -> (Mode, Condition) {
+        let condition = match self {
+            Self::Text { compare, .. } => Condition::of(*compare),
             Self::Meta(set) => set.condition,
-            Self::Binary { header, .. } => Condition {
-                compare: (header.cas != 0).then_some(header.cas),
-                ..Condition::default()
-            },
+            Self::Binary { header, .. } => Condition::of((header.cas != 0).then_some(header.cas)),
         };
-        let mode = match self.mode() {
+        match self.mode() {
             // As in memcached, a binary `add` with a CAS value stores if the item has that value.
-            Mode::Add if condition.compare.is_some() => store::Mode::Set,
-            Mode::Set => store::Mode::Set,
-            Mode::Add => store::Mode::Add,
-            Mode::Replace => store::Mode::Replace,
-            Mode::Append => store::Mode::Append,
-            Mode::Prepend => store::Mode::Prepend,
-            Mode::Cas(cas) => {
-                condition.compare = Some(cas);
-                store::Mode::Set
-            }
-        };
-        (mode, condition)
+            Mode::Add if condition.compare.is_some() => (Mode::Set, condition),
+            mode => (mode, condition),
+        }
     }
 }
 
@@ -255,9 +244,7 @@ impl Session {
         self.count_store(space, key, then, &result, cx);
         // The new value could not be stored, and the old one is out of date. (Not if a condition fails:
         // then it is another client's.)
-        if matches!(result, Err(Outcome::Refused(_)))
-            && matches!(then.mode(), Mode::Set | Mode::Cas(_))
-        {
+        if matches!(result, Err(Outcome::Refused(_))) && then.mode() == Mode::Set {
             let _ = space.tenant.delete(key, then.request().1.compare);
         }
         let events = watch::FETCHERS | watch::MUTATIONS;
@@ -351,8 +338,17 @@ impl Session {
                 Err(_) => "not_stored",
             };
             let command = match then {
-                Then::Text { mode, .. } | Then::Binary { mode, .. } => mode.name(),
                 Then::Meta(_) => "ms",
+                Then::Text {
+                    compare: Some(_), ..
+                } => "cas",
+                Then::Text { mode, .. } | Then::Binary { mode, .. } => match mode {
+                    Mode::Set => "set",
+                    Mode::Add => "add",
+                    Mode::Replace => "replace",
+                    Mode::Append => "append",
+                    Mode::Prepend => "prepend",
+                },
             };
             text::tell_store(self.id, space, key, status, command, len, cx.shared);
         }

@@ -136,10 +136,7 @@ impl Session {
             let space = cx.directory.route(&self.access.home, key);
             let what = Invalidate {
                 exptime: request.exptime.map(|exptime| cx.deadline(exptime.into())),
-                condition: Condition {
-                    compare: request.cas,
-                    ..Condition::default()
-                },
+                condition: Condition::of(request.cas),
             };
             space.tenant.invalidate(key, what).map(|_| ())
         } else {

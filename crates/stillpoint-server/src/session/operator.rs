@@ -1,6 +1,6 @@
 //! Commands for operators.
 
-use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
+use super::{Context, Session, State, stats, text::NOT_ADMIN};
 use crate::{
     config::MAX_REST_US,
     lock::lock,
@@ -8,7 +8,7 @@ use crate::{
     protocol::{
         escape,
         number::{parse_i32, parse_u32},
-        text::{BAD_FORMAT, Operator, Words},
+        text::{BAD_FORMAT, Words},
     },
     shared::ShownCertificate,
     space::Directory,
@@ -26,35 +26,41 @@ const DUMP_STEPS: u32 = 32;
 const LEAST_LIMIT_MIB: u64 = 8;
 
 impl Session {
-    pub(super) fn operate(&mut self, which: Operator, words: &Words<'_>, cx: &mut Context<'_>) {
+    /// Executes a command for operators. Returns its answer, unless it has been given.
+    pub(super) fn operate(
+        &mut self,
+        words: &Words<'_>,
+        cx: &mut Context<'_>,
+    ) -> Option<&'static str> {
+        let name = words.at(0);
         // These may look at all tenants, or connections.
-        if matches!(which, Operator::Stats | Operator::Tenant) {
+        if matches!(name, b"stats" | b"tenant") {
             cx.work.end();
         }
-        match which {
-            Operator::Stats => stats::text(self, words.as_slice(), cx),
-            Operator::Watch => self.watch(words, cx),
-            Operator::Crawler => self.crawler(words, cx),
-            Operator::Tenant => self.tenant(words, cx),
-            Operator::DebugTime => self.debug_time(words, cx),
-            Operator::Slabs if words.at(1) == b"automove" && parse_u32(words.at(2)).is_none() => {
-                cx.out.line(BAD_FORMAT.line)
+        Some(match name {
+            b"stats" => return stats::text(self, words.as_slice(), cx),
+            b"watch" => self.watch(words, cx),
+            b"lru_crawler" => return self.crawler(words, cx),
+            b"tenant" => {
+                let answer = self.tenant(words, cx);
+                cx.out.line(&answer);
+                return None;
             }
-            Operator::Slabs => cx
-                .out
-                .line("CLIENT_ERROR there are no slab classes to move memory between"),
-            Operator::Lru => cx.out.line("CLIENT_ERROR lru has nothing to tune"),
-        }
+            b"debugtime" => self.debug_time(words, cx).unwrap_or("ERROR"),
+            b"slabs" if words.at(1) == b"automove" && parse_u32(words.at(2)).is_none() => {
+                BAD_FORMAT.line
+            }
+            b"slabs" => "CLIENT_ERROR there are no slab classes to move memory between",
+            _ => "CLIENT_ERROR lru has nothing to tune",
+        })
     }
 
-    fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+    fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>) -> &'static str {
         if !cx.shared.settings.watch {
-            return cx.out.line("CLIENT_ERROR watch commands not allowed");
+            return "CLIENT_ERROR watch commands not allowed";
         }
         if !cx.out.is_empty() {
-            return cx
-                .out
-                .line("ERROR cannot pipeline other commands before watch");
+            return "ERROR cannot pipeline other commands before watch";
         }
         let mut events = 0;
         for word in &words.as_slice()[1..] {
@@ -63,60 +69,59 @@ impl Session {
                 b"mutations" => watch::MUTATIONS,
                 b"evictions" => watch::EVICTIONS,
                 b"connevents" => watch::CONNECTIONS,
-                _ => return cx.out.line("ERROR"),
+                _ => return "ERROR",
             };
         }
         if events == 0 {
             events = watch::FETCHERS;
         }
         let wake = Arc::clone(cx.wake);
-        let watch = cx.shared.watchers.add(
-            events,
-            self.access.watched(cx.directory),
-            Box::new(move || wake()),
-        );
-        let Some(watch) = watch else {
-            return cx.out.line("SERVER_ERROR too many clients watch");
+        let reach = self.access.watched(cx.directory);
+        let watchers = &cx.shared.watchers;
+        let Some(watch) = watchers.add(events, reach, Box::new(move || wake())) else {
+            return "SERVER_ERROR too many clients watch";
         };
-        cx.out.line("OK");
         self.state = State::Watch(watch);
+        "OK"
     }
 
-    fn crawler(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
-        match (words.at(1), words.at(2)) {
-            (b"metadump", b"all" | b"hash") => {
-                if !cx.shared.settings.dump {
-                    cx.out.line("ERROR metadump not allowed");
-                } else if cx.out.is_empty() {
-                    let spaces = cx.directory.reach(&self.access.home).cloned().collect();
-                    let cursor = Cursor::default();
-                    self.state = State::Dump { spaces, cursor };
-                } else {
-                    cx.out
-                        .line("ERROR cannot pipeline other commands before metadump");
-                }
+    /// Returns the answer; none to a dump that has begun.
+    fn crawler(&mut self, words: &Words<'_>, cx: &mut Context<'_>) -> Option<&'static str> {
+        let number = parse_u32(words.at(2));
+        Some(match (words.at(1), words.at(2)) {
+            (b"metadump", b"all" | b"hash") if !cx.shared.settings.dump => {
+                "ERROR metadump not allowed"
             }
-            (b"metadump", _) => cx.out.line("BADCLASS invalid class id"),
+            (b"metadump", b"all" | b"hash") if !cx.out.is_empty() => {
+                "ERROR cannot pipeline other commands before metadump"
+            }
+            (b"metadump", b"all" | b"hash") => {
+                let spaces = cx.directory.reach(&self.access.home).cloned().collect();
+                let cursor = Cursor::default();
+                self.state = State::Dump { spaces, cursor };
+                return None;
+            }
+            (b"metadump", _) => "BADCLASS invalid class id",
             (b"crawl", classes) => self.crawl(classes, cx),
             (b"enable", _) => self.set_search(cx, |search| search.on = true),
             (b"disable", _) => self.set_search(cx, |search| search.on = false),
-            (b"sleep", word) => match parse_u32(word).filter(|rest| *rest <= MAX_REST_US) {
+            (b"sleep", _) => match number.filter(|rest| *rest <= MAX_REST_US) {
                 Some(rest) => self.set_search(cx, |search| {
                     search.rest = Duration::from_micros(rest.into());
                 }),
-                None => cx.out.line(BAD_FORMAT.line),
+                None => BAD_FORMAT.line,
             },
-            (b"tocrawl", word) => match parse_u32(word) {
+            (b"tocrawl", _) => match number {
                 Some(most) => self.set_search(cx, |search| search.most = most),
-                None => cx.out.line(BAD_FORMAT.line),
+                None => BAD_FORMAT.line,
             },
-            _ => cx.out.line("ERROR"),
-        }
+            _ => "ERROR",
+        })
     }
 
     /// Starts a search of all items for expired ones. There is one slab class, the first.
-    fn crawl(&self, classes: &[u8], cx: &mut Context<'_>) {
-        let line = if !self.access.admin {
+    fn crawl(&self, classes: &[u8], cx: &Context<'_>) -> &'static str {
+        if !self.access.admin {
             NOT_ADMIN
         } else if !cx.shared.store.search().on {
             "CLIENT_ERROR lru crawler disabled"
@@ -126,22 +131,20 @@ impl Session {
             "OK"
         } else {
             "BUSY currently processing crawler request"
-        };
-        cx.out.line(line);
+        }
     }
 
     /// Changes the settings of the search for expired items. A request that changes nothing needs no right.
-    fn set_search(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Search)) {
-        let is_allowed = cx.shared.store.change_search(|search| {
+    fn set_search(&self, cx: &Context<'_>, change: impl FnOnce(&mut Search)) -> &'static str {
+        cx.shared.store.change_search(|search| {
             let mut wanted = *search;
             change(&mut wanted);
-            let is_allowed = self.access.admin || wanted == *search;
-            if is_allowed {
-                *search = wanted;
+            if !self.access.admin && wanted != *search {
+                return NOT_ADMIN;
             }
-            is_allowed
-        });
-        cx.out.line(if is_allowed { "OK" } else { NOT_ADMIN });
+            *search = wanted;
+            "OK"
+        })
     }
 
     /// Appends some lines of a dump.
@@ -176,96 +179,89 @@ impl Session {
         cx.work.end();
     }
 
-    /// `cache_memlimit`.
-    pub(super) fn set_limit(&mut self, mib: u64, noreply: bool, cx: &mut Context<'_>) {
-        if !self.access.admin {
-            return reply(cx, noreply, NOT_ADMIN);
-        }
+    /// `cache_memlimit`, by an admin.
+    pub(super) fn set_limit(&mut self, mib: u64, cx: &Context<'_>) -> &'static str {
         let Some(bytes) = mib.checked_mul(1 << 20).filter(|_| mib >= LEAST_LIMIT_MIB) else {
-            return reply(
-                cx,
-                noreply,
-                "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
-            );
+            return "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m";
         };
         cx.shared.store.request_limit(bytes);
-        note!(
-            cx.shared.log,
-            "limit set to {mib} MiB by client {}",
-            self.id
-        );
-        reply(cx, noreply, "OK");
+        let (log, id) = (&cx.shared.log, self.id);
+        note!(log, "limit set to {mib} MiB by client {id}");
+        "OK"
     }
 
     /// `refresh_certs`: reads the files of TLS again.
-    pub(super) fn refresh_certificates(&self, cx: &mut Context<'_>) {
+    pub(super) fn refresh_certificates(&self, cx: &Context<'_>) -> &'static str {
         let files = lock(&cx.shared.certificate)
             .as_ref()
             .map(|shown| shown.files.clone());
         let Some(files) = files else {
-            return cx.out.line("ERROR");
+            return "ERROR";
         };
         if !self.access.admin {
-            return cx.out.line(NOT_ADMIN);
+            return NOT_ADMIN;
         }
         match ShownCertificate::load(&files) {
             Ok(shown) => {
                 cx.shared.show_certificate(shown);
-                cx.out.line("OK");
+                "OK"
             }
             Err(error) => {
                 note!(cx.shared.log, "not refreshed: {error}");
-                cx.out
-                    .line("SERVER_ERROR the certificate cannot be read; the log says why");
+                "SERVER_ERROR the certificate cannot be read; the log says why"
             }
         }
     }
 
-    /// `debugtime`: moves the clock, in servers for tests.
-    fn debug_time(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
-        let Some(clock) = &cx.shared.debug_clock else {
-            return cx.out.line("ERROR");
-        };
-        let Some(seconds) = parse_i32(words.at(1)).and_then(|seconds| u32::try_from(seconds).ok())
-        else {
-            return cx.out.line("ERROR");
-        };
-        clock.advance(seconds);
+    /// `debugtime`: moves the clock, in servers for tests. `None` in others.
+    fn debug_time(&self, words: &Words<'_>, cx: &mut Context<'_>) -> Option<&'static str> {
+        let clock = cx.shared.debug_clock.as_ref()?;
+        clock.advance(parse_i32(words.at(1))?.try_into().ok()?);
         cx.now = clock.now();
-        cx.out.line("OK");
+        Some("OK")
     }
 
-    /// `tenant list`, `create`, `set`, `delete`.
-    fn tenant(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+    /// `tenant list`, `create`, `set`, `delete`. Returns the last line of the answer.
+    fn tenant(&self, words: &Words<'_>, cx: &mut Context<'_>) -> String {
         if !self.access.admin {
-            return cx.out.line(NOT_ADMIN);
+            return NOT_ADMIN.into();
         }
         let name = std::str::from_utf8(words.at(2)).unwrap_or("");
         let rest = words.as_slice().get(3..).unwrap_or(&[]);
+        let store = &cx.shared.store;
         let result = match words.at(1) {
-            b"list" => return list(cx),
+            b"list" => {
+                list(cx);
+                return "END".into();
+            }
             b"create" if !crate::config::is_tenant_name(name) => {
                 Err("CLIENT_ERROR a tenant's name has 1 to 64 letters, digits, -, _ or .".into())
             }
-            b"create" => create(name, rest, cx),
-            b"set" => change(name, rest, cx),
-            b"delete" => delete(name, cx),
+            b"create" => limits(rest, Limits::default()).and_then(|wanted| {
+                let tenant = store.create_tenant(name).map_err(refused)?;
+                tenant.request_limits(wanted);
+                Ok(())
+            }),
+            b"set" => store.tenant(name).map_err(refused).and_then(|tenant| {
+                tenant.request_limits(limits(rest, tenant.limits())?);
+                Ok(())
+            }),
+            b"delete" => store.delete_tenant(name).map_err(refused),
             _ => Err("CLIENT_ERROR usage: tenant list|create NAME|set NAME|delete NAME [min=BYTES] [low=BYTES] [high=BYTES] [max=BYTES]".into()),
         };
-        match result {
-            Ok(()) => {
-                let line = words.as_slice().join(&b' ');
-                let line = String::from_utf8_lossy(&line).into_owned();
-                note!(
-                    cx.shared.log,
-                    "{} by client {}",
-                    line.escape_debug(),
-                    self.id
-                );
-                cx.out.line("OK");
-            }
-            Err(line) => cx.out.line(&line),
+        if let Err(line) = result {
+            return line;
         }
+        if words.at(1) != b"set" {
+            let threads = cx.shared.settings.threads;
+            let follow = |directory: &mut Directory| directory.follow_tenant(store, name, threads);
+            cx.shared.change(follow);
+        }
+        let line = words.as_slice().join(&b' ');
+        let line = String::from_utf8_lossy(&line);
+        let (log, id) = (&cx.shared.log, self.id);
+        note!(log, "{} by client {id}", line.escape_debug());
+        "OK".into()
     }
 }
 
@@ -292,61 +288,28 @@ pub(super) fn push_about(out: &mut Vec<u8>, item: &Item<'_>, exptime: i64, last_
     );
 }
 
-/// `NAME=BYTES` words, over `limits`.
-fn limits(words: &[&[u8]], limits: &mut Limits) -> Result<(), String> {
+/// Returns `limits` with the `NAME=BYTES` of `words`.
+fn limits(words: &[&[u8]], mut limits: Limits) -> Result<Limits, String> {
     for word in words {
         let word = std::str::from_utf8(word).unwrap_or("");
-        let field = match word.split_once('=') {
-            Some(("min", _)) => &mut limits.min,
-            Some(("low", _)) => &mut limits.low,
-            Some(("high", _)) => &mut limits.high,
-            Some(("max", _)) => &mut limits.max,
-            _ => {
-                return Err(format!(
-                    "CLIENT_ERROR {}: what is not min=, low=, high= or max=",
-                    word.escape_debug()
-                ));
-            }
+        let (name, value) = word.split_once('=').unwrap_or_default();
+        let wrong = |why: String| format!("CLIENT_ERROR {}: {why}", word.escape_debug());
+        let field = match name {
+            "min" => &mut limits.min,
+            "low" => &mut limits.low,
+            "high" => &mut limits.high,
+            "max" => &mut limits.max,
+            _ => return Err(wrong("what is not min=, low=, high= or max=".into())),
         };
-        let value = word.split_once('=').map_or("", |(_, value)| value);
-        *field = crate::config::parse_bytes(value)
-            .map_err(|error| format!("CLIENT_ERROR {}: {error}", word.escape_debug()))?;
+        *field = crate::config::parse_bytes(value).map_err(wrong)?;
     }
-    crate::config::check_limits(limits).map_err(|error| format!("CLIENT_ERROR {error}"))
+    let checked = crate::config::check_limits(&limits);
+    checked.map_err(|error| format!("CLIENT_ERROR {error}"))?;
+    Ok(limits)
 }
 
 fn refused(error: TenantError) -> String {
     format!("SERVER_ERROR {error}")
-}
-
-fn create(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
-    let mut wanted = Limits::default();
-    limits(words, &mut wanted)?;
-    let tenant = cx.shared.store.create_tenant(name).map_err(refused)?;
-    tenant.request_limits(wanted);
-    follow(name, cx);
-    Ok(())
-}
-
-fn change(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
-    let tenant = cx.shared.store.tenant(name).map_err(refused)?;
-    let mut wanted = tenant.limits();
-    limits(words, &mut wanted)?;
-    tenant.request_limits(wanted);
-    Ok(())
-}
-
-fn delete(name: &str, cx: &mut Context<'_>) -> Result<(), String> {
-    cx.shared.store.delete_tenant(name).map_err(refused)?;
-    follow(name, cx);
-    Ok(())
-}
-
-/// Updates the directory's tenant of that name from the store.
-fn follow(name: &str, cx: &mut Context<'_>) {
-    let (store, threads) = (&cx.shared.store, cx.shared.settings.threads);
-    cx.shared
-        .change(|directory: &mut Directory| directory.follow_tenant(store, name, threads));
 }
 
 fn list(cx: &mut Context<'_>) {
@@ -374,15 +337,5 @@ fn list(cx: &mut Context<'_>) {
             ("used", used),
         ];
         cx.out.line(&values.map(show).concat());
-    }
-    cx.out.line("END");
-}
-
-/// The number of items that `stats cachedump CLASS NUMBER` is asked for.
-pub(super) fn dump_count(word: &[u8]) -> usize {
-    // 0 is all, of which memcached shows as many as fit into its buffer.
-    match parse_u32(word) {
-        None | Some(0) => 10_000,
-        Some(number) => (number as usize).min(10_000),
     }
 }

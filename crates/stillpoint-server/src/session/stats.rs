@@ -1,6 +1,6 @@
 //! `stats`: names and values, which the text and the binary protocol write in their formats.
 
-use super::{Context, Session, operator};
+use super::{Context, Session};
 use crate::{
     card::STATES,
     config::{Address, ClientCertificates},
@@ -17,38 +17,37 @@ use std::sync::{
 
 type Lines = Vec<(String, String)>;
 
-/// Answers `stats` in the text protocol.
-pub(super) fn text(session: &mut Session, words: &[&[u8]], cx: &mut Context<'_>) {
+/// Executes `stats` of the text protocol. Returns the last line of the answer.
+pub(super) fn text(
+    session: &Session,
+    words: &[&[u8]],
+    cx: &mut Context<'_>,
+) -> Option<&'static str> {
     let words = &words[1..];
-    match words.first() {
+    Some(match words.first() {
         Some(&b"reset") => {
             reset(session, cx);
-            cx.out.line("RESET");
+            "RESET"
         }
         Some(&b"cachedump") => cache_dump(session, words, cx),
         Some(&b"detail") => match detail(session, words, cx) {
             Some(lines) if words.get(1) == Some(&&b"dump"[..]) => {
                 cx.out.bytes.extend_from_slice(&lines);
-                cx.out.line("END");
+                "END"
             }
-            Some(_) => cx.out.line("OK"),
-            None => cx
-                .out
-                .line("CLIENT_ERROR usage: stats detail on|off|dump, by an admin"),
+            Some(_) => "OK",
+            None => "CLIENT_ERROR usage: stats detail on|off|dump, by an admin",
         },
         _ => match collect(session, words, cx) {
             Some(lines) => {
                 for (name, value) in lines {
-                    cx.out.bytes.extend_from_slice(b"STAT ");
-                    cx.out.bytes.extend_from_slice(name.as_bytes());
-                    cx.out.bytes.push(b' ');
-                    cx.out.line(&value);
+                    cx.out.line(&format!("STAT {name} {value}"));
                 }
-                cx.out.line("END");
+                "END"
             }
-            None => cx.out.line("ERROR"),
+            None => "ERROR",
         },
-    }
+    })
 }
 
 /// Returns the lines of a group; `None` if there is no such group.
@@ -146,6 +145,23 @@ fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
     all
 }
 
+/// Returns the lines that one tenant has, and all together.
+fn of_figures(figures: &TenantStatistics) -> Lines {
+    lines! {
+        "bytes", figures.item_bytes;
+        "curr_items", figures.items;
+        "total_items", figures.stored;
+        "expired_unfetched", figures.expired_unfetched;
+        "evicted_unfetched", figures.evicted_unfetched;
+        "evictions", figures.evicted;
+        "reclaimed", figures.expired + figures.flushed;
+        "segment_bytes", figures.segment_bytes;
+        "segments", figures.segments;
+        "compacted_items", figures.copied;
+        "pinned_bytes", figures.pinned_bytes;
+    }
+}
+
 fn general(session: &Session, cx: &Context<'_>) -> Lines {
     let (shared, totals, watchers) = (cx.shared, &cx.shared.totals, &cx.shared.watchers);
     let spaces = visible(session, cx);
@@ -191,6 +207,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         "idle_kicks", count(&totals.idle_kicks);
     };
     lines.extend(commands(&spaces));
+    lines.extend(of_figures(&figures));
     lines.extend(lines! {
         "get_expired", figures.get_expired;
         "get_flushed", figures.get_flushed;
@@ -217,13 +234,6 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         // A connection goes to the threads in turn, whatever queue of the card it came by.
         "unexpected_napi_ids", 0;
         "round_robin_fallback", 0;
-        "bytes", figures.item_bytes;
-        "curr_items", figures.items;
-        "total_items", figures.stored;
-        "expired_unfetched", figures.expired_unfetched;
-        "evicted_unfetched", figures.evicted_unfetched;
-        "evictions", figures.evicted;
-        "reclaimed", figures.expired + figures.flushed;
         "crawler_reclaimed", figures.expired;
         "crawler_items_checked", figures.searched;
         // There are no lists of items, and no thread that moves them.
@@ -235,10 +245,6 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         "moves_within_lru", 0;
         "direct_reclaims", 0;
         "evicted_active", 0;
-        "segment_bytes", figures.segment_bytes;
-        "segments", figures.segments;
-        "compacted_items", figures.copied;
-        "pinned_bytes", figures.pinned_bytes;
     });
     if shared.store.search().on {
         let search = shared.store.search_statistics();
@@ -426,21 +432,11 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
         "limit_low", limit(limits.low);
         "limit_high", limit(limits.high);
         "limit_max", limit(limits.max);
-        "segment_bytes", figures.segment_bytes;
-        "segments", figures.segments;
         "index_bytes", figures.index_bytes;
-        "bytes", figures.item_bytes;
-        "curr_items", figures.items;
-        "total_items", figures.stored;
-        "evictions", figures.evicted;
-        "evicted_unfetched", figures.evicted_unfetched;
-        "reclaimed", figures.expired + figures.flushed;
-        "expired_unfetched", figures.expired_unfetched;
-        "compacted_items", figures.copied;
         "refused", figures.refused;
-        "pinned_bytes", figures.pinned_bytes;
     };
     lines.extend(commands(spaces));
+    lines.extend(of_figures(&figures));
     Some(lines)
 }
 
@@ -450,22 +446,25 @@ const CACHE_DUMP_STEP: usize = 16;
 /// Number of slab classes that memcached may have.
 const CLASSES: u32 = 64;
 const CACHE_DUMP_LOOKS: usize = 1024;
+const MOST_DUMPED: usize = 10_000;
 
 /// `stats cachedump CLASS NUMBER`: some items, with their lengths and expiry.
-fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
+fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) -> &'static str {
     if !cx.shared.settings.dump {
-        return cx.out.line("CLIENT_ERROR stats cachedump not allowed");
+        return "CLIENT_ERROR stats cachedump not allowed";
     }
     if words.len() < 3 {
-        return cx.out.line("CLIENT_ERROR bad command line");
+        return "CLIENT_ERROR bad command line";
     }
     // memcdump asks for all that there may be.
     match number::parse_u32(words[1]) {
         Some(1) => {}
-        Some(0..CLASSES) => return cx.out.line("END"),
-        _ => return cx.out.line("CLIENT_ERROR Illegal slab id"),
+        Some(0..CLASSES) => return "END",
+        _ => return "CLIENT_ERROR Illegal slab id",
     }
-    let mut left = operator::dump_count(words[2]);
+    let count = number::parse_u32(words[2]).filter(|count| *count > 0);
+    // 0 is all, of which memcached shows as many as fit into its buffer.
+    let mut left = count.map_or(MOST_DUMPED, |count| MOST_DUMPED.min(count as usize));
     let mut looks = CACHE_DUMP_LOOKS;
     let unix_zero = cx.shared.unix_now() - i64::from(cx.now);
     let spaces: Vec<_> = cx.directory.reach(&session.access.home).cloned().collect();
@@ -504,5 +503,5 @@ fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
             }
         }
     }
-    cx.out.line("END");
+    "END"
 }

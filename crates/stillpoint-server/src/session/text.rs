@@ -6,7 +6,7 @@ use crate::{
     output::{Mark, NoRoom},
     protocol::{
         number,
-        text::{self, Command, Refusal, Retrieval, Storage, Token},
+        text::{self, Command, Retrieval, Storage, Token},
     },
     shared::Shared,
     space::{Count, Space},
@@ -175,107 +175,105 @@ impl Session {
             note!(cx.shared.log, "<{} {}", self.id, shown.escape_debug());
         }
         match text::parse(line) {
-            Ok(Command::Store(storage)) => return self.store(&storage, behind, cx),
-            Ok(Command::Meta(request)) => return self.meta(&request, behind, cx),
-            Ok(command) => self.command(command, cx),
-            Err(refusal) => self.refuse(refusal, cx),
+            Ok((Command::Store(storage), noreply)) => {
+                let Storage {
+                    key, flags, len, ..
+                } = storage;
+                let deadline = cx.deadline(storage.exptime.into());
+                let then = Then::Text {
+                    mode: storage.mode,
+                    compare: storage.compare,
+                    noreply,
+                };
+                return self.accept(key, flags, deadline, len, then, behind, cx);
+            }
+            Ok((Command::Meta(request), _)) => return self.meta(&request, behind, cx),
+            Ok((command, noreply)) => {
+                if let Some(line) = self.command(command, noreply, cx) {
+                    reply(cx, noreply, line);
+                }
+            }
+            Err(refusal) => {
+                reply(cx, refusal.silent, refusal.line);
+                self.skip(refusal.skip);
+            }
         }
         0
     }
 
-    fn refuse(&mut self, refusal: Refusal, cx: &mut Context<'_>) {
-        if !refusal.silent {
-            cx.out.line(refusal.line);
-        }
-        self.skip(refusal.skip);
-    }
-
-    fn store(&mut self, storage: &Storage<'_>, behind: &[u8], cx: &mut Context<'_>) -> usize {
-        let then = Then::Text {
-            mode: storage.mode,
-            noreply: storage.noreply,
-        };
-        let deadline = cx.deadline(storage.exptime.into());
-        let (key, flags, len) = (storage.key, storage.flags, storage.len);
-        self.accept(key, flags, deadline, len, then, behind, cx)
-    }
-
-    fn command(&mut self, command: Command<'_>, cx: &mut Context<'_>) {
-        match command {
-            Command::Delete { key, noreply } => {
-                let deleted = self.delete(key, None, cx);
-                let line = deleted.map_or("NOT_FOUND", |()| "DELETED");
-                reply(cx, noreply, line);
-            }
-            Command::Arithmetic {
-                key,
-                delta,
-                down,
-                noreply,
-            } => {
+    /// Executes a command that has no value. Returns its answer, unless it has been given.
+    fn command(
+        &mut self,
+        command: Command<'_>,
+        noreply: bool,
+        cx: &mut Context<'_>,
+    ) -> Option<&'static str> {
+        Some(match command {
+            Command::Delete { key } => match self.delete(key, None, cx) {
+                Ok(()) => "DELETED",
+                Err(_) => "NOT_FOUND",
+            },
+            Command::Arithmetic { key, delta, down } => {
                 let what = Arithmetic {
                     decrement: down,
                     ..Arithmetic::increment(delta)
                 };
                 match self.arithmetic(key, what, cx) {
-                    Ok(done) if !noreply => {
-                        number::push_u64(&mut cx.out.bytes, done.value);
-                        cx.out.line("");
+                    Ok(done) => {
+                        if !noreply {
+                            number::push_u64(&mut cx.out.bytes, done.value);
+                        }
+                        ""
                     }
-                    Ok(_) => {}
-                    Err(outcome) => reply(cx, noreply, failed(&outcome)),
-                }
-            }
-            Command::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
-                let line = match self.touch(key, exptime.into(), cx) {
-                    Ok(()) => "TOUCHED",
                     Err(outcome) => failed(&outcome),
-                };
-                reply(cx, noreply, line);
-            }
-            Command::FlushAll { exptime, noreply } => {
-                if cx.shared.settings.flush {
-                    self.flush(exptime.into(), cx);
-                    reply(cx, noreply, "OK");
-                } else {
-                    reply(cx, noreply, "CLIENT_ERROR flush_all not allowed");
                 }
             }
-            Command::Verbosity { level, noreply } => {
+            Command::Touch { key, exptime } => match self.touch(key, exptime.into(), cx) {
+                Ok(()) => "TOUCHED",
+                Err(outcome) => failed(&outcome),
+            },
+            Command::FlushAll { .. } if !cx.shared.settings.flush => {
+                "CLIENT_ERROR flush_all not allowed"
+            }
+            Command::FlushAll { exptime } => {
+                self.flush(exptime.into(), cx);
+                "OK"
+            }
+            Command::Verbosity { level } => {
                 if self.access.admin {
                     cx.shared.log.set_level(level.min(3));
                 }
                 // Clients of memcached expect OK, and only the log depends on it.
-                reply(cx, noreply, "OK");
+                "OK"
             }
-            Command::Limit { mib, noreply } => self.set_limit(mib, noreply, cx),
-            Command::MetaNoop => cx.out.line("MN"),
+            Command::Limit { .. } if !self.access.admin => NOT_ADMIN,
+            Command::Limit { mib } => self.set_limit(mib, cx),
+            Command::MetaNoop => "MN",
             Command::Version => {
                 cx.out.bytes.extend_from_slice(b"VERSION ");
-                cx.out.line(crate::VERSION);
+                crate::VERSION
             }
             Command::RefreshCertificates => self.refresh_certificates(cx),
-            Command::Quit => self.close = Some(Close::Normal),
-            Command::Shutdown(_) => {
-                if !cx.shared.settings.shutdown {
-                    cx.out.line("ERROR: shutdown not enabled");
-                } else if self.access.admin {
-                    note!(cx.shared.log, "stops, as client {} asks", self.id);
-                    self.close = Some(Close::Shutdown);
-                    cx.shared.stop();
-                } else {
-                    cx.out.line(NOT_ADMIN);
-                }
+            Command::Quit => {
+                self.close = Some(Close::Normal);
+                return None;
             }
-            Command::Operator(which, words) => self.operate(which, &words, cx),
-            Command::Http => self.close = Some(Close::Error),
+            Command::Shutdown(_) if !cx.shared.settings.shutdown => "ERROR: shutdown not enabled",
+            Command::Shutdown(_) if !self.access.admin => NOT_ADMIN,
+            Command::Shutdown(_) => {
+                note!(cx.shared.log, "stops, as client {} asks", self.id);
+                self.close = Some(Close::Shutdown);
+                cx.shared.stop();
+                return None;
+            }
+            Command::Operator(words) => return self.operate(&words, cx),
+            Command::Http => {
+                self.close = Some(Close::Error);
+                return None;
+            }
             // `execute` has taken these.
-            Command::Store(_) | Command::Meta(_) => {}
-        }
+            Command::Store(_) | Command::Meta(_) => return None,
+        })
     }
 
     pub(super) fn delete(

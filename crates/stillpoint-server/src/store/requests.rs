@@ -28,6 +28,17 @@ pub struct Condition {
     pub or_stale: bool,
 }
 
+impl Condition {
+    /// Returns the condition that the item has the CAS value `compare`, if there is one.
+    #[must_use]
+    pub fn of(compare: Option<u64>) -> Self {
+        Self {
+            compare,
+            or_stale: false,
+        }
+    }
+}
+
 /// What [`Tenant::arithmetic`](super::Tenant::arithmetic) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arithmetic {

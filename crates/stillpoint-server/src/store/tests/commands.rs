@@ -5,10 +5,7 @@ use crate::store::{Arithmetic, Cursor, Invalidate, KEY_MAX, Refused};
 use std::{convert::Infallible, ptr};
 
 fn compare(cas: u64) -> Condition {
-    Condition {
-        compare: Some(cas),
-        ..ANY
-    }
+    Condition::of(Some(cas))
 }
 
 #[test]
@@ -106,7 +103,7 @@ fn invalidated_items_are_stale_and_have_another_cas_value() {
         let before = place();
         let what = |compare| Invalidate {
             exptime,
-            condition: Condition { compare, ..ANY },
+            condition: Condition::of(compare),
         };
         let wrong = tenant.invalidate(key, what(Some(cas ^ 1)));
         assert_eq!(
@@ -122,10 +119,7 @@ fn invalidated_items_are_stale_and_have_another_cas_value() {
         let again = tenant.invalidate(key, what(None)).unwrap();
         assert_eq!(find(key), Some((true, false, again)));
         assert_eq!(tenant.delete(key, Some(after)), Err(Outcome::Exists));
-        let old = Condition {
-            compare: Some(after),
-            ..ANY
-        };
+        let old = Condition::of(Some(after));
         assert_eq!(set_if(&tenant, key, old), Err(Outcome::Exists));
         let expired = exptime.is_some() || expires > 0;
         assert_eq!(

@@ -48,10 +48,7 @@ fn no_command_finds_what_was_forgotten() {
             draft.push(value).unwrap();
             draft.store(mode, condition)
         };
-        let compare = Condition {
-            compare: Some(cas),
-            ..ANY
-        };
+        let compare = Condition::of(Some(cas));
         for mode in [Mode::Replace, Mode::Append, Mode::Prepend] {
             assert_eq!(store(mode, ANY), Err(Outcome::NotStored), "{mode:?}");
             assert_eq!(draft(mode, ANY), Err(Outcome::NotStored), "{mode:?}");

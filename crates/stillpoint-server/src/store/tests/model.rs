@@ -68,6 +68,17 @@ struct Entry {
     stale: bool,
 }
 
+impl Entry {
+    fn new(value: Vec<u8>, exptime: u32) -> Self {
+        Self {
+            value,
+            exptime,
+            cas: 0,
+            stale: false,
+        }
+    }
+}
+
 struct Model {
     store: Store,
     tenant: Tenant,
@@ -169,40 +180,13 @@ impl Model {
             }
             (Mode::Append, Some(old)) => {
                 let value = [old.value, new].concat();
-                self.stored(
-                    key,
-                    result,
-                    Entry {
-                        value,
-                        exptime: old.exptime,
-                        cas: 0,
-                        stale: false,
-                    },
-                );
+                self.stored(key, result, Entry::new(value, old.exptime));
             }
             (Mode::Prepend, Some(old)) => {
                 let value = [new, old.value].concat();
-                self.stored(
-                    key,
-                    result,
-                    Entry {
-                        value,
-                        exptime: old.exptime,
-                        cas: 0,
-                        stale: false,
-                    },
-                );
+                self.stored(key, result, Entry::new(value, old.exptime));
             }
-            _ => self.stored(
-                key,
-                result,
-                Entry {
-                    value: new,
-                    exptime,
-                    cas: 0,
-                    stale: false,
-                },
-            ),
+            _ => self.stored(key, result, Entry::new(new, exptime)),
         }
     }
 
@@ -218,10 +202,7 @@ impl Model {
                 let value = pattern(key, self.version + 1, len);
                 self.version += 1;
                 let compare = old.as_ref().map_or(1, |old| old.cas) + u64::from(!right);
-                let condition = Condition {
-                    compare: Some(compare),
-                    ..ANY
-                };
+                let condition = Condition::of(Some(compare));
                 let result = self
                     .tenant
                     .set(&name(key), 0, 0, &value, Mode::Set, condition);
@@ -231,16 +212,7 @@ impl Model {
                         self.items.remove(&key);
                     }
                     (Some(_), _) if !right => assert_eq!(result, Err(Outcome::Exists)),
-                    _ => self.stored(
-                        key,
-                        result,
-                        Entry {
-                            value,
-                            exptime: 0,
-                            cas: 0,
-                            stale: false,
-                        },
-                    ),
+                    _ => self.stored(key, result, Entry::new(value, 0)),
                 }
             }
             Command::Delete(key) => {
@@ -276,29 +248,16 @@ impl Model {
                 let result = self.tenant.arithmetic(&name(key), what);
                 let Ok(number) = result else { return };
                 let text = number.value.to_string().into_bytes();
-                match entry {
+                let mut new = match entry {
                     Some(entry) if !number.created => {
                         assert!(entry.value.len() <= 32 && text.len() <= entry.value.len().max(20));
                         let value = format!("{:<1$}", number.value, entry.value.len()).into_bytes();
-                        self.items.insert(
-                            key,
-                            Entry {
-                                value,
-                                cas: number.cas,
-                                ..entry
-                            },
-                        );
+                        Entry { value, ..entry }
                     }
-                    _ => {
-                        let entry = Entry {
-                            value: text,
-                            exptime: 0,
-                            cas: number.cas,
-                            stale: false,
-                        };
-                        self.items.insert(key, entry);
-                    }
-                }
+                    _ => Entry::new(text, 0),
+                };
+                new.cas = number.cas;
+                self.items.insert(key, new);
             }
             Command::Invalidate(key) => {
                 let entry = self.sync(key);

@@ -207,10 +207,7 @@ fn cas_values_of_a_deleted_tenant_do_not_come_again() {
     store.delete_tenant("a").unwrap();
     let (second, tenant) = stored(b"2");
     assert!(second > first, "{first} {second}");
-    let condition = Condition {
-        compare: Some(first),
-        ..ANY
-    };
+    let condition = Condition::of(Some(first));
     let changed = tenant.set(b"k", 0, 0, b"3", Mode::Set, condition);
     assert_eq!(changed, Err(Outcome::Exists));
 }
