@@ -292,7 +292,11 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::flags::Flags, server::Server, tests::TestFile};
+    use crate::{
+        config::flags::Flags,
+        server::Server,
+        tests::{file, make_fifo},
+    };
     use std::fs;
 
     /// The settings of a command line, without a log.
@@ -340,40 +344,40 @@ mod tests {
     #[test]
     fn what_is_read_again_means_what_it_meant_at_the_start() {
         let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
-        let toml = TestFile::new("reload.toml", text);
-        let passwords = TestFile::new("reload.passwords", "u:p\n");
+        let toml = file("reload.toml", text);
+        let passwords = file("reload.passwords", "u:p\n");
         let (file, users) = (toml.display(), passwords.display());
         let line = format!("-p -1 -Y {users} --config {file}");
         let mut server = Reloaded::start(&format!("-m 16 {line}"));
-        passwords.write("u:p\nv:q\n");
+        fs::write(&passwords, "u:p\nv:q\n").unwrap();
         server.again().unwrap();
         assert_eq!((server.limit(), server.users()), (16 << 20, 2));
         // On an error nothing changes, not even the limit.
         server.server.shared.store.set_limit(20 << 20);
-        passwords.write("wrong\n");
+        fs::write(&passwords, "wrong\n").unwrap();
         assert!(server.again().unwrap_err().contains("line 1"));
         assert_eq!((server.limit(), server.users()), (20 << 20, 2));
-        passwords.write("u:p\n");
+        fs::write(&passwords, "u:p\n").unwrap();
         let mut server = Reloaded::start(&line);
         assert_eq!(server.limit(), 32 << 20);
-        toml.write(&text.replace("32m", "24m"));
+        fs::write(&toml, text.replace("32m", "24m")).unwrap();
         server.again().unwrap();
         assert_eq!(server.limit(), 24 << 20);
     }
 
     #[test]
     fn the_log_says_what_has_changed() {
-        let passwords = TestFile::new("changes.passwords", "a:p\nb:p\nc:p\n");
+        let passwords = file("changes.passwords", "a:p\nb:p\nc:p\n");
         let text = "memory-limit = \"32m\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
             [[user]]\nname = \"a\"\n[[user]]\nname = \"b\"\n\
             [[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
-        let toml = TestFile::new("changes.toml", text);
+        let toml = file("changes.toml", text);
         let line = format!("-Y {} --config {}", passwords.display(), toml.display());
         let mut server = Reloaded::start(&line);
         let shared = Arc::clone(&server.server.shared);
         let store = &shared.store;
         let mut again = |text: &str| {
-            toml.write(text);
+            fs::write(&toml, text).unwrap();
             server.again().unwrap()
         };
         assert_eq!(again(text), ["reloaded: nothing has changed"]);
@@ -415,12 +419,12 @@ mod tests {
     #[test]
     fn files_that_cannot_be_applied_change_nothing() {
         let text = "[[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
-        let file = TestFile::new("refused.toml", text);
+        let file = file("refused.toml", text);
         let mut server = Reloaded::start(&format!("-p -1 --config {}", file.display()));
         let shared = Arc::clone(&server.server.shared);
         let more =
             text.replace("8m", "4m") + "[[tenant]]\nname = \"t\"\n[[tenant]]\nname = \"u\"\n";
-        file.write(&more);
+        fs::write(&file, &more).unwrap();
         shared.store.refuse_tenants_beyond(3);
         assert!(server.again().unwrap_err().contains("tenant u"));
         assert_eq!(shared.store.names(), ["".into(), "s".into()]);
@@ -436,11 +440,11 @@ mod tests {
     /// A name server may take seconds, and its answer would not be used.
     #[test]
     fn what_is_read_again_asks_for_no_name() {
-        let file = TestFile::new("names.toml", "");
+        let file = file("names.toml", "");
         let mut server = Reloaded::start(&format!("-p -1 --config {}", file.display()));
         let nowhere = "name.invalid";
         let text = format!("metrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n");
-        file.write(&format!("memory-limit = \"24m\"\n{text}"));
+        fs::write(&file, format!("memory-limit = \"24m\"\n{text}")).unwrap();
         let flags = server.server.shared.settings.flags.clone();
         assert!(flags.unwrap().settings().is_err());
         server.again().unwrap();
@@ -454,7 +458,7 @@ mod tests {
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
             ("[[listen]]", "either address or path"),
         ] {
-            file.write(&format!("memory-limit = \"28m\"\n{text}\n"));
+            fs::write(&file, format!("memory-limit = \"28m\"\n{text}\n")).unwrap();
             let error = server.again().unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
@@ -464,7 +468,7 @@ mod tests {
     /// A thread that waits for a pipe would keep the store, and the end of the server from coming.
     #[test]
     fn a_server_that_ends_waits_for_the_thread_but_not_for_a_pipe() {
-        let file = TestFile::new("reload-pipe", "");
+        let file = file("reload-pipe", "");
         let line = format!("-p -1 --config {}", file.display());
         let start = || {
             let server = Server::start(settings(&line)).unwrap();
@@ -478,7 +482,8 @@ mod tests {
         drop(idle);
 
         let (server, reloads) = start();
-        file.become_pipe();
+        fs::remove_file(&file).unwrap();
+        make_fifo(&file);
         reloads.ask();
         while *lock(&reloads.stage) != Stage::Reading {
             thread::yield_now();
@@ -489,7 +494,7 @@ mod tests {
         drop(server);
         assert!(shared.upgrade().is_none());
         // It ends once the pipe is written.
-        fs::write(&*file, "").unwrap();
+        fs::write(&file, "").unwrap();
         while stage.upgrade().is_some() {
             thread::yield_now();
         }

@@ -495,8 +495,7 @@ mod tests {
             io::{Read, Write},
             os::unix::net::UnixStream,
         };
-        let name = format!("stillcache-{}-gone", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = crate::tests::new_path("gone");
         let user = User {
             name: "u".into(),
             password: b"p".to_vec(),

@@ -235,27 +235,23 @@ fn unix_now() -> i64 {
 #[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    use std::{env, io, process, thread};
+    use crate::tests::{make_fifo, new_path, write_private};
+    use std::{io, thread};
 
     /// Detects a version that is newer than what was read: SIGHUP would not show that the file has changed.
     #[test]
     fn a_file_that_is_replaced_while_they_are_read_has_its_version_before() {
-        let directory = env::temp_dir().join(format!("stillcache-{}-shown", process::id()));
+        let directory = new_path("shown");
         fs::create_dir(&directory).unwrap();
         let (chain, key) = (directory.join("chain"), directory.join("key"));
         let pair = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         let certificate = params.self_signed(&pair).unwrap().pem();
-        let write_key = |path: &std::path::Path| {
-            fs::write(path, pair.serialize_pem()).unwrap();
-            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            fs::set_permissions(path, private).unwrap();
-        };
+        let write_key = |path: &std::path::Path| write_private(path, &pair.serialize_pem());
         write_key(&key);
         let before = version(&fs::metadata(&key).unwrap());
         // Reading the chain waits until the other thread writes it.
-        mknodat(CWD, &chain, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        make_fifo(&chain);
         let files = Tls {
             chain: chain.clone(),
             key: key.clone(),
@@ -274,6 +270,5 @@ mod tests {
         let loaded = loaded.unwrap();
         assert_ne!(before, version(&fs::metadata(&key).unwrap()));
         assert_eq!(loaded.versions[1], Some(before));
-        fs::remove_dir_all(directory).unwrap();
     }
 }

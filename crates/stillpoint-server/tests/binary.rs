@@ -1,7 +1,7 @@
 //! The binary protocol, over a socket.
 
 mod common;
-use common::{Client, listener, socket_path, start};
+use common::{Client, listener, new_path, start};
 use std::io::Read;
 use stillpoint_server::config::{Settings, Tenant};
 
@@ -183,7 +183,7 @@ fn lengths_that_lie_end_the_connection() {
 /// The client of one tenant's socket asks for what is another's, or all's.
 #[test]
 fn a_client_without_rights_is_told_of_its_own_tenant_alone() {
-    let own = socket_path("own");
+    let own = new_path("own");
     let tenant = |name: &str| Tenant {
         name: name.into(),
         ..Tenant::default()
@@ -194,7 +194,7 @@ fn a_client_without_rights_is_told_of_its_own_tenant_alone() {
         ..Settings::default()
     });
     let (mut client, mut default) = (Client::connect(&own), server.client());
-    default.ask("set k 0 0 1\r\nd\r\n", "STORED\r\n");
+    default.set("k", "d");
     let stat = |client: &mut Client, group: &str| {
         client.send(request(0x10, &[], group.as_bytes(), &[], 0));
         let mut lines = Vec::new();

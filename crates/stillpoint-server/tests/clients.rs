@@ -13,10 +13,7 @@ fn a_client_that_does_not_read_costs_a_bounded_amount_and_is_dropped() {
     });
     let mut other = server.client();
     let value = "x".repeat(1 << 20);
-    other.ask(
-        format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
-        "STORED\r\n",
-    );
+    other.set("big", &value);
     let mut stuck = server.client();
     stuck.send("get big\r\n".repeat(1000));
     common::until(|| other.stat("", "read_buf_bytes") != "0");
@@ -45,11 +42,8 @@ fn a_client_that_reads_slowly_gets_everything() {
     let server = start(Settings::default());
     let mut client = server.client();
     let value = "v".repeat(300_000);
-    client.ask(
-        format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
-        "STORED\r\n",
-    );
-    client.ask("set small 0 0 1\r\ns\r\n", "STORED\r\n");
+    client.set("big", &value);
+    client.set("small", "s");
     let answer = format!(
         "VALUE big 0 {}\r\n{value}\r\nVALUE small 0 1\r\ns\r\nEND\r\n",
         value.len()
@@ -131,7 +125,7 @@ fn connection_buffers_have_a_limit_together() {
     });
     let mut other = server.client();
     let value = "x".repeat(4000);
-    other.ask(format!("set k 0 0 4000\r\n{value}\r\n"), "STORED\r\n");
+    other.set("k", &value);
     let mut stuck: Vec<_> = (0..40).map(|_| server.client()).collect();
     for client in &mut stuck {
         client
@@ -216,10 +210,7 @@ fn one_that_does_not_read_keeps_no_answer_from_others() {
     // From segments that they share with others, and from one of its own.
     for (number, len) in [5000; 64].into_iter().chain([300 << 10]).enumerate() {
         let value = "v".repeat(len);
-        other.ask(
-            format!("set k{number} 0 0 {len}\r\n{value}\r\n"),
-            "STORED\r\n",
-        );
+        other.set(format!("k{number}"), &value);
         // So that each is in a segment with others' items.
         for filler in 0..10 {
             let key = format!("f{number}-{filler}");
@@ -262,7 +253,7 @@ fn values_that_may_not_be_kept(buffer_max: usize) {
         let request = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
         other.ask(request, "STORED\r\n");
     }
-    other.ask("set k 0 0 1\r\nk\r\n", "STORED\r\n");
+    other.set("k", "k");
     slow.send("get v1 v2\r\n");
     until(|| admin.stat("", "pinned_bytes").parse::<u64>().unwrap() > 900 << 10);
     if buffer_max > value.len() {

@@ -64,7 +64,7 @@ fn value(body: &str, series: &str) -> f64 {
 fn a_scraper_is_told_what_was_done() {
     let (running, address) = start(|_| {});
     let mut client = running.client();
-    client.ask("set k 0 0 5\r\nvalue\r\n", "STORED\r\n");
+    client.set("k", "value");
     client.ask("get k none\r\n", "VALUE k 0 5\r\nvalue\r\nEND\r\n");
     let mut admin = running.admin();
     admin.ask("tenant create shop max=10m\r\n", "OK\r\n");
@@ -106,7 +106,7 @@ fn a_scraper_is_told_what_was_done() {
 /// A sum over tenants does not fall when one of them is deleted, and one that comes again is another.
 #[test]
 fn no_counter_falls() {
-    let path = common::socket_path("shop");
+    let path = common::new_path("shop");
     let (running, address) = start(|settings| {
         settings.tenants.push(Tenant {
             name: "shop".into(),
@@ -119,7 +119,7 @@ fn no_counter_falls() {
     let shop = || {
         let mut client = Client::connect(&path);
         for _ in 0..3 {
-            client.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+            client.set("k", "x");
         }
     };
     shop();

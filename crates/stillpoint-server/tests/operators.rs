@@ -79,7 +79,7 @@ fn with_pressure(file: &std::path::Path) -> Settings {
 /// Detects a server that is told and evicts nothing, or everything.
 #[test]
 fn a_server_evicts_a_part_when_the_system_is_short_of_memory() {
-    let path = common::socket_path("pressure");
+    let path = common::new_path("pressure");
     common::make_fifo(&path);
     let server = start(with_pressure(&path));
     let mut client = server.client();
@@ -98,7 +98,6 @@ fn a_server_evicts_a_part_when_the_system_is_short_of_memory() {
     drop(server);
     let items = handle.store().statistics().all.items;
     assert!((8..16).contains(&items), "{items}");
-    std::fs::remove_file(path).unwrap();
 }
 
 /// Every file of procfs counts as a pressure file. The name of a thread can be written to, and read.
@@ -114,10 +113,10 @@ fn the_kernel_is_told_what_to_tell_of() {
 
 #[test]
 fn a_named_file_that_cannot_be_watched_keeps_the_server_from_starting() {
-    let path = common::socket_path("missing");
+    let path = common::new_path("missing");
     let start = || {
         let mut settings = with_pressure(&path);
-        settings.listeners = vec![common::listener(common::socket_path("s"), "", false)];
+        settings.listeners = vec![common::listener(common::new_path("s"), "", false)];
         settings.log = false;
         let error = stillpoint_server::server::Server::start(settings).map(drop);
         error.unwrap_err().to_string()
@@ -126,7 +125,6 @@ fn a_named_file_that_cannot_be_watched_keeps_the_server_from_starting() {
     assert!(start().starts_with(&named), "{}", start());
     std::fs::write(&path, "").unwrap();
     assert!(start().contains("neither a pressure file"), "{}", start());
-    std::fs::remove_file(path).unwrap();
 }
 
 /// What scripts that read memcached's statistics look for, but for what is about slabs and the lists
@@ -207,7 +205,7 @@ fn small() -> Running {
 fn answers_that_a_threads_share_has_no_room_for_are_refused() {
     let server = small();
     let (mut client, mut admin) = (server.client(), server.admin());
-    client.ask("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.set("a", "x");
     let keys = |count: usize| format!("get {}\r\n", vec!["a"; count].join(" "));
     let item = "VALUE a 0 1\r\nx\r\n";
     client.ask(keys(6), format!("{}END\r\n", item.repeat(6)));
@@ -279,7 +277,7 @@ fn answers_that_a_socket_does_not_take_are_in_the_statistics() {
     let server = start(Settings::default());
     let (mut stuck, mut admin) = (server.client(), server.admin());
     let value = "x".repeat(1000);
-    stuck.ask(format!("set a 0 0 1000\r\n{value}\r\n"), "STORED\r\n");
+    stuck.set("a", &value);
     assert_eq!(admin.stat("", "response_obj_count"), "0");
     let requests = "get a\r\n".repeat(20_000);
     let writer = stuck.0.try_clone().unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, make_fifo, socket_path, until, write_private};
+use common::{Client, make_fifo, new_path, until, write_private};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ impl Program {
 
     /// The same by `command`, whether it comes to listen or not.
     fn start_by(mut command: Command, arguments: &[&str]) -> Self {
-        let path = socket_path("program");
+        let path = new_path("program");
         let mut child = command
             .args(["-p", "-1", "-v", "-t", "2", "-s"])
             .arg(&path)
@@ -123,7 +123,6 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -225,7 +224,7 @@ fn it_serves_and_ends() {
 /// control group is read-only.
 #[test]
 fn without_a_file_of_memory_pressure_it_goes_on() {
-    let fifo = socket_path("pressure");
+    let fifo = new_path("pressure");
     make_fifo(&fifo);
     // Returns the line about it, and what the metrics say of the watch.
     let with = |named: &str, payload: &str| {
@@ -278,13 +277,12 @@ fn without_a_file_of_memory_pressure_it_goes_on() {
     let (own, _) = with("", "");
     let tried = own.contains("pressure: watches /") || own.starts_with(without);
     assert!(tried, "{own}");
-    fs::remove_file(fifo).unwrap();
 }
 
 /// Whoever has its standard error does not read it.
 #[test]
 fn a_log_that_is_not_read_keeps_no_client() {
-    let path = socket_path("unread");
+    let path = new_path("unread");
     let child = Command::new(env!("CARGO_BIN_EXE_stillcache"))
         .args(["-s", path.to_str().unwrap(), "-vv", "-t", "1"])
         .stderr(Stdio::piped())
@@ -321,10 +319,7 @@ fn a_lower_limit_gives_memory_back() {
     let program = Program::start(&["-m", "192", "-o", "admin"]);
     let value = "x".repeat(10_000);
     let set = |client: &mut Client, key: u32| {
-        client.ask(
-            format!("set key{key} 0 0 10000\r\n{value}\r\n"),
-            "STORED\r\n",
-        );
+        client.set(format!("key{key}"), &value);
     };
     let mut client = program.client();
     let empty = program.resident();
@@ -366,7 +361,7 @@ fn a_lower_limit_gives_memory_back() {
 /// Reading the files again may take long: here, one is a pipe without a writer.
 #[test]
 fn clients_come_in_while_files_are_read_again() {
-    let passwords = socket_path("pipe.passwords");
+    let passwords = new_path("pipe.passwords");
     write_private(&passwords, "u:p\n");
     let program = Program::start(&["-Y", passwords.to_str().unwrap()]);
     fs::remove_file(&passwords).unwrap();
@@ -381,13 +376,12 @@ fn clients_come_in_while_files_are_read_again() {
     fs::write(&passwords, "u:p\n").unwrap();
     until(|| program.says("stillcache: reloaded"));
     program.end();
-    fs::remove_file(&passwords).unwrap();
 }
 
 /// A user without a `[[user]]` section would have the default tenant's keys.
 #[test]
 fn users_who_are_removed_or_have_another_password_leave() {
-    let (config, passwords) = (socket_path("users.toml"), socket_path("users.passwords"));
+    let (config, passwords) = (new_path("users.toml"), new_path("users.passwords"));
     let give = |text: &str| write_private(&passwords, text);
     let auth = format!("auth-file = {passwords:?}\n");
     let file = format!(
@@ -420,7 +414,7 @@ fn users_who_are_removed_or_have_another_password_leave() {
     };
     let is_refused = |token: &str| try_login(token).1 == "CLIENT_ERROR authentication failure";
     let mut first = login("main main's");
-    first.ask("set session:1 0 0 6\r\nsecret\r\n", "STORED\r\n");
+    first.set("session:1", "secret");
     let mut second = login("guest guest's");
     second.ask("get session:1\r\n", "END\r\n");
     // Its connection ends, though it asks for nothing.
@@ -447,9 +441,6 @@ fn users_who_are_removed_or_have_another_password_leave() {
         third.ends();
     }
     program.end();
-    for path in [config, passwords] {
-        fs::remove_file(path).unwrap();
-    }
 }
 
 /// Refuses calls with EPERM in the child that `command` starts, as a service manager does.
@@ -529,7 +520,7 @@ fn privileges_are_dropped_under_the_units_filter() {
 /// With that option it serves, reloads and ends, and each of its threads has the filter.
 #[test]
 fn without_privileges_it_serves() {
-    let path = socket_path("dropped.toml");
+    let path = new_path("dropped.toml");
     fs::write(&path, "[[tenant]]\nname = \"first\"\n").unwrap();
     let arguments = ["-o", "admin", "--config", path.to_str().unwrap()];
     let filters = |program: &Program| {
@@ -556,7 +547,7 @@ fn without_privileges_it_serves() {
     );
     program.ask_by_tcp();
     let mut client = program.client();
-    client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    client.set("k", "v");
     client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
     // What needs files, threads and a new tenant goes on.
     fs::write(&path, "[[tenant]]\nname = \"second\"\n").unwrap();
@@ -566,13 +557,12 @@ fn without_privileges_it_serves() {
     assert!(tenants[2].starts_with("TENANT second "), "{tenants:?}");
     program.ask_by_tcp();
     program.end();
-    fs::remove_file(&path).unwrap();
 }
 
 /// For `stillpoint-top`.
 #[test]
 fn it_publishes_statistics_unless_it_is_told_not_to() {
-    let path = socket_path("statistics.toml");
+    let path = new_path("statistics.toml");
     for (text, pages) in [("", 1), ("statistics = true", 1), ("statistics = false", 0)] {
         fs::write(&path, text).unwrap();
         let program = Program::start(&["--config", path.to_str().unwrap()]);
@@ -581,5 +571,4 @@ fn it_publishes_statistics_unless_it_is_told_not_to() {
         assert_eq!(descriptors.iter().filter(is_page).count(), pages, "{text}");
         program.end();
     }
-    fs::remove_file(path).unwrap();
 }

@@ -5,7 +5,7 @@
 
 #[macro_use]
 mod common;
-use common::{Client, Running, listener, socket_path, start, until, write_private};
+use common::{Client, Running, listener, new_path, start, until, write_private};
 use std::{
     io::{Read, Write},
     path::PathBuf,
@@ -22,7 +22,7 @@ fn tenant(name: &str, prefixes: &[&str]) -> Tenant {
 
 /// Settings with users ann and bob, each with a tenant, and the admin root.
 fn users() -> Settings {
-    let (passwords, toml) = (socket_path("passwords"), socket_path("toml"));
+    let (passwords, toml) = (new_path("passwords"), new_path("toml"));
     let all = "ann:ann's\nbob:bob's\nroot:root's\nplain:plain's\n";
     write_private(&passwords, all);
     let text = r#"
@@ -54,7 +54,7 @@ fn users() -> Settings {
 
 /// A server with a tenant `a`, and the socket of its clients.
 fn with_tenant(settings: Settings) -> (Running, PathBuf) {
-    let own = socket_path("own");
+    let own = new_path("own");
     let server = start(Settings {
         tenants: vec![tenant("a", &[])],
         listeners: vec![listener(own.clone(), "a", false)],
@@ -147,7 +147,7 @@ fn users_of_different_tenants_see_nothing_of_each_other() {
     let mut watcher = server.client();
     login(&mut watcher, "bob");
     watcher.ask("watch fetchers mutations connevents\r\n", "OK\r\n");
-    ann.ask("set secret 0 0 5\r\nann's\r\n", "STORED\r\n");
+    ann.set("secret", "ann's");
     // Read.
     for command in ["get secret", "gets secret", "gat 0 secret"] {
         bob.ask(format!("{command}\r\n"), "END\r\n");
@@ -162,7 +162,7 @@ fn users_of_different_tenants_see_nothing_of_each_other() {
     }
     ann.ask("get secret\r\n", "VALUE secret 0 5\r\nann's\r\nEND\r\n");
     // Count.
-    ann.ask("set two 0 0 1\r\nx\r\n", "STORED\r\n");
+    ann.set("two", "x");
     assert_eq!(
         (bob.stat("", "curr_items"), ann.stat("", "curr_items")),
         ("1".into(), "2".into())
@@ -213,7 +213,7 @@ fn users_of_different_tenants_see_nothing_of_each_other() {
 
 #[test]
 fn tenants_by_socket_and_by_prefix() {
-    let own = socket_path("own");
+    let own = new_path("own");
     let server = start(Settings {
         tenants: vec![tenant("a", &[]), tenant("p", &["p:"])],
         listeners: vec![listener(own.clone(), "a", false)],
@@ -225,7 +225,7 @@ fn tenants_by_socket_and_by_prefix() {
         "STORED\r\nSTORED\r\n",
     );
     a.ask("get k p:k\r\n", "END\r\n");
-    a.ask("set p:k 0 0 1\r\na\r\n", "STORED\r\n");
+    a.set("p:k", "a");
     default.ask(
         "get k p:k\r\n",
         "VALUE k 0 1\r\nd\r\nVALUE p:k 0 1\r\np\r\nEND\r\n",
@@ -243,7 +243,7 @@ fn tenants_by_socket_and_by_prefix() {
 /// nothing else.
 #[test]
 fn a_listener_of_a_tenant_asks_for_a_login_unless_it_says_otherwise() {
-    let (own, asks) = (socket_path("own"), socket_path("asks"));
+    let (own, asks) = (new_path("own"), new_path("asks"));
     let mut settings = users();
     settings.listeners = [&own, &asks]
         .map(|path| listener(path.clone(), "b", false))
@@ -253,7 +253,7 @@ fn a_listener_of_a_tenant_asks_for_a_login_unless_it_says_otherwise() {
     let server = start(settings);
     let (mut ann, mut b) = (server.client(), Client::connect(&own));
     login(&mut ann, "ann");
-    ann.ask("set k 0 0 5\r\nann's\r\n", "STORED\r\n");
+    ann.set("k", "ann's");
     b.ask("get k\r\n", "END\r\n");
     // A login is a value here, of ann and of an admin.
     for name in ["ann", "root"] {
@@ -291,7 +291,7 @@ fn a_listener_of_a_tenant_asks_for_a_login_unless_it_says_otherwise() {
 /// A request that would make an item where none fits is answered.
 #[test]
 fn an_item_that_cannot_be_made_is_refused() {
-    let own = socket_path("own");
+    let own = new_path("own");
     let mut full = tenant("full", &[]);
     full.max = 0;
     let _server = start(Settings {
@@ -347,7 +347,7 @@ fn an_admin_creates_changes_and_deletes_tenants() {
 fn a_client_whose_tenant_was_deleted_stores_nothing() {
     let (server, own) = with_tenant(Settings::default());
     let (mut a, mut admin) = (Client::connect(&own), server.admin());
-    a.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+    a.set("k", "x");
     admin.ask("tenant delete a\r\n", "OK\r\n");
     a.ask("get k\r\n", "END\r\n");
     a.ask(
@@ -356,7 +356,7 @@ fn a_client_whose_tenant_was_deleted_stores_nothing() {
     );
     admin.ask("tenant create a\r\n", "OK\r\n");
     a.ask("get k\r\n", "END\r\n");
-    a.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+    a.set("k", "x");
     assert_eq!(admin.stat("tenant a", "curr_items"), "1");
 }
 
@@ -439,7 +439,7 @@ fn a_user_without_the_right_changes_nothing() {
     login(&mut ann, "ann");
     login(&mut bob, "bob");
     login(&mut root, "root");
-    bob.ask("set k 0 0 1\r\nb\r\n", "STORED\r\n");
+    bob.set("k", "b");
     let state = |root: &mut Client| {
         let searches = ["lru_crawler", "lru_crawler_sleep", "lru_crawler_tocrawl"];
         let searches = searches.map(|name| root.stat("settings", name));
@@ -576,7 +576,7 @@ fn a_watcher_hears_of_a_tenant_that_is_made_again() {
     let mut writer = Client::connect(&own);
     let mut line = [0; 3];
     until(|| {
-        writer.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        writer.set("k", "v");
         watcher.0.read(&mut line).is_ok()
     });
     assert_eq!(&line, b"ts=");

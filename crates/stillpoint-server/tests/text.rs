@@ -34,7 +34,7 @@ fn cas_and_numbers() {
     let server = start(Settings::default());
     let mut client = server.client();
     client.ask("cas k 0 0 1 1\r\nx\r\n", "NOT_FOUND\r\n");
-    client.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.set("k", "x");
     client.send("gets k\r\n");
     let cas: u64 = client.line().rsplit(' ').next().unwrap().parse().unwrap();
     client.expect("x\r\nEND\r\n");
@@ -103,7 +103,7 @@ fn keys_and_values_of_all_lengths() {
         let value: String = (0..len)
             .map(|i| char::from(b'a' + (i % 26) as u8))
             .collect();
-        client.ask(format!("set v 0 0 {len}\r\n{value}\r\n"), "STORED\r\n");
+        client.set("v", &value);
         client.ask(
             "get v\r\n",
             format!("VALUE v 0 {len}\r\n{value}\r\nEND\r\n"),
@@ -221,10 +221,7 @@ fn evictions_are_watched() {
     watcher.ask("watch evictions\r\n", "OK\r\n");
     let value = "x".repeat(10_000);
     for number in 0..2000 {
-        client.ask(
-            format!("set key{number} 0 0 10000\r\n{value}\r\n"),
-            "STORED\r\n",
-        );
+        client.set(format!("key{number}"), &value);
     }
     let line = watcher.line();
     assert!(line.contains(" type=eviction key=key"), "{line}");
@@ -246,7 +243,7 @@ fn watching() {
         line.contains(" type=item_get key=a%3Db status=not_found "),
         "{line}"
     );
-    client.ask("set k 0 0 2\r\nxx\r\n", "STORED\r\n");
+    client.set("k", "xx");
     assert!(watcher.line().contains("type=item_get"));
     let line = watcher.line();
     assert!(
@@ -298,7 +295,7 @@ fn statistics_by_prefix() {
         "stats detail on\r\n",
         "CLIENT_ERROR usage: stats detail on|off|dump, by an admin\r\n",
     );
-    client.ask("set a:1 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.set("a:1", "x");
     admin.ask("stats detail on\r\n", "OK\r\n");
     asks! { client:
         "set a:1 0 0 1\r\nx\r\nget a:1 a:2 plain\r\ndelete a:3" => "STORED\r\nVALUE a:1 0 1\r\nx\r\nEND\r\nNOT_FOUND";
@@ -324,7 +321,7 @@ fn a_value_that_is_too_long_takes_away_only_the_item_that_was_compared() {
     });
     let mut client = server.client();
     let long = "v".repeat(2 << 20);
-    client.ask("set k 0 0 1\r\nk\r\n", "STORED\r\n");
+    client.set("k", "k");
     client.ask(
         format!("cas k 0 0 {} 7777777\r\n{long}\r\nget k\r\n", long.len()),
         "SERVER_ERROR object too large for cache\r\nVALUE k 0 1\r\nk\r\nEND\r\n",

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Client, Running, socket_path,
+    Client, Running, new_path,
     tls::{Authority, Encrypted, ask, connect, start},
     until, write_private,
 };
@@ -210,7 +210,7 @@ fn what_is_wrong_with_the_files_is_said() {
     let wrong = |change: &dyn Fn(&mut Authority), says: &str| {
         let mut authority = Authority::new();
         change(&mut authority);
-        let socket = socket_path("none");
+        let socket = new_path("none");
         let settings = Settings {
             listeners: vec![common::listener(socket.clone(), "", false)],
             tls: Some(authority.files.clone()),

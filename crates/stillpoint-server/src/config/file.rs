@@ -287,7 +287,7 @@ fn join(passwords: Vec<User>, sections: Vec<User>) -> (Vec<User>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::TestFile;
+    use crate::tests::file;
 
     const FILE: &str = r#"
         memory-limit = "128m"
@@ -468,11 +468,11 @@ mod tests {
 
     #[test]
     fn others_must_not_read_passwords() {
-        let file = TestFile::new("auth", "ann:x\n");
+        let file = file("auth", "ann:x\n");
         let read = |mode| {
-            fs::set_permissions(&*file, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             let mut settings = Settings {
-                auth_file: Some(file.to_owned()),
+                auth_file: Some(file.clone()),
                 ..Settings::default()
             };
             read_users(&mut settings).map(|_| settings.users.unwrap().len())

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{Binding, TlsVersion},
-        tests::TestFile,
+        tests::file,
     };
     use std::time::Duration;
 
@@ -605,7 +605,7 @@ mod tests {
                 format!("{listen}[[listen]]\naddress = \"127.0.0.1:8\"\ntls = false\n{section}"),
             ),
         ] {
-            let file = TestFile::new("tls.toml", &text);
+            let file = file("tls.toml", &text);
             let (all, _) = settings(&format!("{flags} --config {}", file.display())).unwrap();
             for listener in &all.listeners {
                 let plain =
@@ -650,9 +650,9 @@ mod tests {
     fn a_listen_section_that_comes_or_goes_is_for_a_restart() {
         let listen = "[[listen]]\naddress = \"127.0.0.1:7\"\n";
         for (before, after) in [("", listen), (listen, "")] {
-            let file = TestFile::new("listen.toml", before);
+            let file = file("listen.toml", before);
             let (now, _) = settings(&format!("--config {}", file.display())).unwrap();
-            file.write(after);
+            std::fs::write(&file, after).unwrap();
             let flags = now.flags.clone().unwrap();
             let (.., later) = flags.again(&now, now.limit, false).unwrap();
             assert_eq!(later, ["[[listen]]"], "{before:?} to {after:?}");
@@ -685,7 +685,7 @@ mod tests {
         assert_eq!(settings("-m 1g").unwrap().0.limit, 1 << 30);
         // Without passwords, clients that should log in would all come in.
         assert!(settings("-S").unwrap_err().contains("-Y FILE"));
-        let file = TestFile::new("sasl", "u:p\n");
+        let file = file("sasl", "u:p\n");
         let (_, notes) = settings(&format!("-S -Y {}", file.display())).unwrap();
         assert!(notes.iter().any(|note| note.contains("SASL")));
     }

@@ -546,8 +546,7 @@ mod tests {
     use crate::fuzz;
 
     fn unix(name: &str) -> Listener {
-        let name = format!("stillcache-{}-{name}", std::process::id());
-        Listener::new(Address::Unix(std::env::temp_dir().join(name)))
+        Listener::new(Address::Unix(crate::tests::new_path(name)))
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! A server in this process, and a client that speaks bytes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+mod files;
 #[cfg(feature = "tls")]
 pub mod tls;
 
+#[allow(unused_imports, reason = "each test program uses a part of it")]
+pub use files::{make_fifo, new_path, write_private};
 use std::{
-    fs,
+    fmt::Display,
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
-    os::unix::{fs::PermissionsExt, net::UnixStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
     thread::JoinHandle,
     time::Duration,
 };
@@ -37,24 +39,6 @@ pub struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
-pub fn socket_path(name: &str) -> PathBuf {
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("stillcache-{}-{number}-{name}", std::process::id()))
-}
-
-/// Writes a file that its owner alone may read.
-pub fn write_private(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-}
-
-pub fn make_fifo(path: &Path) {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-}
-
 pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
     Listener {
         tenant: tenant.into(),
@@ -70,7 +54,7 @@ pub fn start(settings: Settings) -> Running {
 
 /// The same, with the TCP addresses that it listens on.
 pub fn start_listening(mut settings: Settings) -> (Running, Vec<SocketAddr>) {
-    let (path, admin) = (socket_path("clients"), socket_path("admin"));
+    let (path, admin) = (new_path("clients"), new_path("admin"));
     settings.listeners.push(listener(path.clone(), "", false));
     settings.listeners.push(listener(admin.clone(), "", true));
     settings.threads = 2;
@@ -162,6 +146,18 @@ impl Client {
         self.expect(expected);
     }
 
+    /// Stores a value.
+    #[track_caller]
+    pub fn set(&mut self, key: impl Display, value: &str) {
+        let len = value.len();
+        self.ask(format!("set {key} 0 0 {len}\r\n{value}\r\n"), "STORED\r\n");
+    }
+
+    /// The value of a statistic that is a number.
+    pub fn number(&mut self, name: &str) -> usize {
+        self.stat("", name).parse().unwrap()
+    }
+
     /// Sends a command and reads its answer up to a line `END`, or an error.
     pub fn lines(&mut self, command: &str) -> Vec<String> {
         self.send(format!("{command}\r\n"));
@@ -171,9 +167,8 @@ impl Client {
             if line == "END" {
                 return lines;
             }
-            let ends = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR"]
-                .iter()
-                .any(|error| line.starts_with(error));
+            let first = line.split(' ').next().unwrap_or_default();
+            let ends = first.ends_with("ERROR");
             lines.push(line);
             if ends {
                 return lines;

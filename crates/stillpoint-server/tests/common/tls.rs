@@ -1,6 +1,6 @@
 //! An authority, the certificates that it issues, and a client of rustls.
 
-use super::{Running, socket_path, write_private};
+use super::{Running, new_path, write_private};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -8,10 +8,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
-    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -22,8 +20,6 @@ pub struct Authority {
     certificate: rcgen::Certificate,
     issuer: Issuer<'static, KeyPair>,
     pub files: Tls,
-    /// The files that it has made, and removes: whatever a test has put into `files`.
-    made: Vec<PathBuf>,
 }
 
 impl Authority {
@@ -33,15 +29,14 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
         let files = Tls {
-            chain: socket_path("chain.pem"),
-            key: socket_path("key.pem"),
-            authority: Some(socket_path("authority.pem")),
+            chain: new_path("chain.pem"),
+            key: new_path("key.pem"),
+            authority: Some(new_path("authority.pem")),
             ..Tls::default()
         };
         let authority = Self {
             certificate,
             issuer: Issuer::new(params, key),
-            made: files.files().cloned().collect(),
             files,
         };
         write_private(
@@ -83,14 +78,6 @@ impl Authority {
                 builder.with_client_auth_cert(vec![chain], key).unwrap()
             }
         })
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        for file in &self.made {
-            let _ = fs::remove_file(file);
-        }
     }
 }
 
