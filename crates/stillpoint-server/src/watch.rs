@@ -9,6 +9,7 @@ use crate::{
 };
 use std::{
     collections::BTreeMap,
+    io::Write,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -248,17 +249,61 @@ pub(crate) struct Evictions {
     watching: Mutex<(usize, BTreeMap<Arc<str>, usize>)>,
     /// Whether `noted` has any.
     any: AtomicBool,
-    noted: Mutex<Vec<u8>>,
+    noted: Mutex<Noted>,
     /// How many there was no room for.
     skipped: AtomicU64,
 }
 
-/// How much room there is for them.
+/// How much room there is for them: bytes, and lines.
 const NOTED: usize = 64 << 10;
+const NOTED_LINES: usize = 1 << 10;
 
-/// What is noted of an eviction, before its tenant's name and its key: their lengths, whether it was
-/// fetched, its expiry, its last use, the length of its value.
-const NOTE: usize = 2 + 1 + 4 + 4 + 8;
+/// Most bytes of a line beside its key.
+const LINE: usize = 128;
+
+/// Lines about evictions, without their beginnings.
+#[derive(Debug, Default)]
+struct Noted {
+    /// The tenants' names and the lines.
+    text: Vec<u8>,
+    /// The tenant of each, and where its name and the line end in `text`.
+    ends: Vec<(stillpoint_lru::Tenant, [usize; 2])>,
+}
+
+impl Noted {
+    fn reserve(&mut self) {
+        self.text.reserve(NOTED);
+        self.ends.reserve(NOTED_LINES);
+    }
+
+    /// Adds one if there is room. Allocates nothing.
+    fn add(&mut self, evicted: &Evicted<'_>) -> bool {
+        let (text, name, key) = (&mut self.text, evicted.tenant.as_bytes(), evicted.key);
+        // An escaped byte takes three.
+        let most = name.len() + 3 * key.len() + LINE;
+        if text.capacity() - text.len() < most || self.ends.len() == self.ends.capacity() {
+            return false;
+        }
+        text.extend_from_slice(name);
+        let name_end = text.len();
+        push_key(text, key);
+        let fetch = if evicted.fetched { "yes" } else { "no" };
+        let ttl = match evicted.exptime {
+            0 => -1,
+            at => i64::from(at.saturating_sub(evicted.now)),
+        };
+        let since = evicted.now.saturating_sub(evicted.last_access);
+        let len = evicted.len;
+        // A `Vec` takes all.
+        let _ = write!(
+            text,
+            " fetch={fetch} ttl={ttl} la={since} clsid=1 size={len}"
+        );
+        self.ends
+            .push((evicted.memory.clone(), [name_end, text.len()]));
+        true
+    }
+}
 
 impl Evictions {
     /// Notes one, if that is wanted and there is room.
@@ -275,38 +320,26 @@ impl Evictions {
         {
             return;
         }
-        let Ok(mut noted) = self.noted.try_lock() else {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let (name, key) = (evicted.tenant.as_bytes(), evicted.key);
-        let lengths = (u8::try_from(name.len()), u8::try_from(key.len()));
-        let room = noted.capacity() - noted.len();
-        let (Ok(name_len), Ok(key_len), true) =
-            (lengths.0, lengths.1, room >= NOTE + name.len() + key.len())
-        else {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        noted.extend_from_slice(&[name_len, key_len, evicted.fetched.into()]);
-        noted.extend_from_slice(&evicted.exptime.to_ne_bytes());
-        noted.extend_from_slice(&evicted.last_access.to_ne_bytes());
-        noted.extend_from_slice(&(evicted.len as u64).to_ne_bytes());
-        noted.extend_from_slice(name);
-        noted.extend_from_slice(key);
-        drop(noted);
         // needs no partner: what was noted is seen under its lock, at the next look if not at this.
-        self.any.store(true, Ordering::Relaxed);
+        match self
+            .noted
+            .try_lock()
+            .is_ok_and(|mut noted| noted.add(evicted))
+        {
+            true => self.any.store(true, Ordering::Relaxed),
+            false => _ = self.skipped.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// What was noted since the last time, and how many were skipped.
-    fn take(&self) -> (Vec<u8>, u64) {
+    fn take(&self) -> (Noted, u64) {
         if !self.any.load(Ordering::Relaxed) {
-            return (Vec::new(), 0);
+            return (Noted::default(), 0);
         }
-        let fresh = Vec::with_capacity(NOTED);
+        let mut fresh = Noted::default();
+        fresh.reserve();
         let Ok(mut noted) = self.noted.try_lock() else {
-            return (Vec::new(), 0);
+            return (Noted::default(), 0);
         };
         self.any.store(false, Ordering::Relaxed);
         let taken = std::mem::replace(&mut *noted, fresh);
@@ -337,7 +370,7 @@ impl Evictions {
             }
         }
         if wanted && let Ok(mut noted) = self.noted.try_lock() {
-            noted.reserve(NOTED);
+            noted.reserve();
         }
         let is_any = *all > 0 || !tenants.is_empty();
         let whose = (*all == 0).then(|| tenants.keys().cloned().collect());
@@ -399,36 +432,18 @@ impl Watchers {
     }
 
     /// Tells of the evictions since the last time.
-    pub(crate) fn tell_evictions(&self, directory: &Directory, now: u32) {
+    pub(crate) fn tell_evictions(&self, directory: &Directory) {
         let (noted, skipped) = self.evictions.take();
-        let mut rest = &noted[..];
-        while let Some((note, behind)) = rest.split_first_chunk::<NOTE>() {
-            let [name_len, key_len, fetched, numbers @ ..] = note;
-            let number = |at: usize| {
-                numbers[at..]
-                    .first_chunk()
-                    .map_or(0, |n| u32::from_ne_bytes(*n))
-            };
-            let (exptime, last) = (number(0), number(4));
-            let len = numbers[8..]
-                .first_chunk()
-                .map_or(0, |n| u64::from_ne_bytes(*n));
-            let (name, behind) = behind.split_at(usize::from(*name_len));
-            let (key, behind) = behind.split_at(usize::from(*key_len));
-            rest = behind;
+        let mut start = 0;
+        for (memory, [name_end, end]) in noted.ends {
+            let (name, line) = (&noted.text[start..name_end], &noted.text[name_end..end]);
+            start = end;
             let space = std::str::from_utf8(name).ok();
             let space = space.and_then(|name| directory.spaces.get(name));
-            self.tell(EVICTIONS, space, "eviction", |line| {
-                push_key(line, key);
-                let fetch = if *fetched != 0 { "yes" } else { "no" };
-                let ttl = match exptime {
-                    0 => -1,
-                    at => i64::from(at.saturating_sub(now)),
-                };
-                let since = now.saturating_sub(last);
-                let rest = format!(" fetch={fetch} ttl={ttl} la={since} clsid=1 size={len}");
-                line.extend_from_slice(rest.as_bytes());
-            });
+            // Another tenant may have the name by now.
+            let space = space.filter(|space| *space.tenant.memory() == memory);
+            let write = |out: &mut Vec<u8>| out.extend_from_slice(line);
+            self.tell(EVICTIONS, space, "eviction", write);
         }
         if skipped > 0 {
             self.dropped.fetch_add(skipped, Ordering::Relaxed);
@@ -495,7 +510,7 @@ pub(crate) fn push_key(line: &mut Vec<u8>, key: &[u8]) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::fuzz;
+    use crate::{fuzz, store::Tenant};
     use std::cell::Cell;
 
     thread_local! {
@@ -503,15 +518,26 @@ pub(crate) mod tests {
         pub(crate) static TOLD: Cell<u64> = const { Cell::new(0) };
     }
 
-    fn evicted<'a>(tenant: &'a str, key: &'a [u8]) -> Evicted<'a> {
+    fn evicted<'a>(tenant: &'a Tenant, name: &'a str, key: &'a [u8]) -> Evicted<'a> {
         Evicted {
-            tenant,
+            tenant: name,
+            memory: tenant.memory(),
             key,
             len: 5,
             fetched: true,
             exptime: 110,
             last_access: 90,
+            now: 100,
         }
+    }
+
+    /// The lines that a watcher has been told, behind their numbers.
+    fn lines(watch: &Watch) -> Vec<String> {
+        let mut lines = Vec::new();
+        watch.watcher.take(&mut lines);
+        let lines = String::from_utf8(lines).unwrap();
+        let rest = |line: &str| line.split_once(" gid=").unwrap().1.to_owned();
+        lines.lines().map(rest).collect()
     }
 
     #[test]
@@ -521,8 +547,16 @@ pub(crate) mod tests {
         shared.change(|directory| directory.follow(&shared.store, 1));
         let directory = shared.directory();
         let watchers = &shared.watchers;
+        let (default, tenant) = (
+            &directory.spaces[""].tenant,
+            &directory.spaces["other"].tenant,
+        );
+        let note = |name: &str, key: &[u8]| {
+            let of = if name.is_empty() { default } else { tenant };
+            watchers.evictions.note(&evicted(of, name, key));
+        };
         // Not noted while no client watches.
-        watchers.evictions.note(&evicted("", b"early"));
+        note("", b"early");
         let add = |events, reach| watchers.add(events, reach, Box::new(|| {})).unwrap();
         let own = |name: &str| Some(vec![Arc::clone(&directory.spaces[name])]);
         let (all, home, other) = (
@@ -531,17 +565,10 @@ pub(crate) mod tests {
             add(EVICTIONS, own("other")),
         );
         let mutations = add(MUTATIONS, None);
-        watchers.evictions.note(&evicted("", b"k 1"));
-        watchers.evictions.note(&evicted("other", b"k2"));
-        watchers.evictions.note(&evicted("gone", b"k3"));
-        watchers.tell_evictions(&directory, 100);
-        let lines = |watch: &Watch| {
-            let mut lines = Vec::new();
-            watch.watcher.take(&mut lines);
-            let lines = String::from_utf8(lines).unwrap();
-            let rest = |line: &str| line.split_once(" gid=").unwrap().1.to_owned();
-            lines.lines().map(rest).collect::<Vec<_>>()
-        };
+        note("", b"k 1");
+        note("other", b"k2");
+        note("gone", b"k3");
+        watchers.tell_evictions(&directory);
         let line = |number: u32, key: &str| {
             format!("{number} type=eviction key={key} fetch=yes ttl=10 la=10 clsid=1 size=5")
         };
@@ -551,19 +578,40 @@ pub(crate) mod tests {
         assert_eq!(lines(&other), [line(1, "k2")]);
         assert!(lines(&mutations).is_empty());
         // Once.
-        watchers.tell_evictions(&directory, 100);
+        watchers.tell_evictions(&directory);
         assert!(lines(&all).is_empty());
         // What no client watches is not noted.
         drop(all);
-        watchers.evictions.note(&evicted("gone", b"k4"));
-        assert!(watchers.evictions.take().0.is_empty());
-        watchers.evictions.note(&evicted("other", b"k5"));
-        watchers.tell_evictions(&directory, 100);
+        note("gone", b"k4");
+        assert!(watchers.evictions.take().0.ends.is_empty());
+        note("other", b"k5");
+        watchers.tell_evictions(&directory);
         assert_eq!(lines(&other), [line(2, "k5")]);
         drop((home, other));
         assert_eq!(watchers.count(), 1);
-        watchers.evictions.note(&evicted("", b"late"));
-        assert!(watchers.evictions.take().0.is_empty());
+        note("", b"late");
+        assert!(watchers.evictions.take().0.ends.is_empty());
+    }
+
+    /// One that is created with the name of a deleted one is not told of the deleted one's items.
+    #[test]
+    fn an_eviction_is_not_told_to_another_tenant_of_the_name() {
+        let shared = fuzz::new_shared(|_| {});
+        crate::tests::create(&shared, &["a"]);
+        let old = shared.directory().spaces["a"].tenant.clone();
+        shared.store.delete_tenant("a").unwrap();
+        crate::tests::create(&shared, &["a"]);
+        let (directory, watchers) = (shared.directory(), &shared.watchers);
+        let space = Arc::clone(&directory.spaces["a"]);
+        let new = space.tenant.clone();
+        let watch = watchers.add(EVICTIONS, Some(vec![space]), Box::new(|| {}));
+        let watch = watch.unwrap();
+        for (tenant, key) in [(&old, b"old"), (&new, b"new")] {
+            watchers.evictions.note(&evicted(tenant, "a", key));
+        }
+        watchers.tell_evictions(&directory);
+        let told = lines(&watch);
+        assert!(told.len() == 1 && told[0].contains("key=new "), "{told:?}");
     }
 
     /// Nothing is asked of the system for them: there is room, or they are skipped, which only those that see all are told.
@@ -573,34 +621,41 @@ pub(crate) mod tests {
         let directory = shared.directory();
         let (watchers, evictions) = (&shared.watchers, &shared.watchers.evictions);
         let all = watchers.add(EVICTIONS, None, Box::new(|| {})).unwrap();
-        let room = evictions.noted.lock().unwrap().capacity();
-        let fit = room / (NOTE + 100);
-        for _ in 0..fit + 7 {
-            evictions.note(&evicted("", &[b'k'; 100]));
+        let tenant = &directory.spaces[""].tenant;
+        let room = || {
+            let noted = evictions.noted.lock().unwrap();
+            (noted.text.capacity(), noted.ends.capacity())
+        };
+        let (before, skipped) = (room(), || evictions.skipped.load(Ordering::Relaxed));
+        let mut fit = 0;
+        while skipped() < 7 {
+            evictions.note(&evicted(tenant, "", &[b'k'; 200]));
+            fit += u64::from(skipped() == 0);
         }
-        assert_eq!(evictions.noted.lock().unwrap().capacity(), room);
-        watchers.tell_evictions(&directory, 100);
+        assert_eq!(room(), before);
+        watchers.tell_evictions(&directory);
         let mut lines = Vec::new();
         all.watcher.take(&mut lines);
-        assert_eq!(lines.iter().filter(|&&byte| byte == b'\n').count(), fit);
-        evictions.note(&evicted("", b"k"));
-        watchers.tell_evictions(&directory, 100);
+        let told = lines.iter().filter(|&&byte| byte == b'\n').count();
+        assert!(fit > 100 && told as u64 == fit, "{told} of {fit}");
+        evictions.note(&evicted(tenant, "", b"k"));
+        watchers.tell_evictions(&directory);
         lines.clear();
         all.watcher.take(&mut lines);
         assert!(lines.starts_with(b"[skipped=7]\r\n"), "{lines:?}");
         // While another thread has them.
         let held = evictions.noted.lock().unwrap();
-        evictions.note(&evicted("", b"k"));
-        watchers.tell_evictions(&directory, 100);
+        evictions.note(&evicted(tenant, "", b"k"));
+        watchers.tell_evictions(&directory);
         drop(held);
-        assert_eq!(evictions.skipped.load(Ordering::Relaxed), 1);
+        assert_eq!(skipped(), 1);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!(count(&watchers.dropped), 7);
         assert_eq!(
             (count(&watchers.written), count(&watchers.skipped)),
-            (fit as u64 + 1, 0)
+            (fit + 1, 0)
         );
-        assert_eq!(count(&watchers.sent), fit as u64 + 1);
+        assert_eq!(count(&watchers.sent), fit + 1);
     }
 
     /// Those of the default tenant see the tenants of prefixes too.

@@ -241,9 +241,7 @@ impl Worker {
         }
         // Connections of another thread may need room that those of this one take.
         self.make_buffer_room(None);
-        let store_now = self.shared.store.now();
-        let watchers = &self.shared.watchers;
-        watchers.tell_evictions(&self.directory, store_now);
+        self.shared.watchers.tell_evictions(&self.directory);
         if now != self.scanned && (self.timed > 0 || self.shared.settings.idle_timeout > 0) {
             self.scanned = now;
             self.drop_late(now);

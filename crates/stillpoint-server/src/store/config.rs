@@ -109,6 +109,9 @@ impl Default for Limits {
 pub struct Evicted<'a> {
     /// Name of its tenant; empty for the default one.
     pub tenant: &'a str,
+    /// The tenant's node of the hierarchy, by which it differs from another one of its name.
+    #[cfg(not(stillpoint_loom))]
+    pub memory: &'a stillpoint_lru::Tenant,
     /// Its key.
     pub key: &'a [u8],
     /// The length of its value, in bytes.
@@ -119,6 +122,8 @@ pub struct Evicted<'a> {
     pub exptime: u32,
     /// The second of its last use, or in which it was stored.
     pub last_access: u32,
+    /// The present second.
+    pub now: u32,
 }
 
 /// A callback for each evicted item. It runs on the thread that evicts, inside a read-side critical

@@ -75,12 +75,6 @@ struct Evacuation<'a> {
     removed_bytes: u64,
 }
 
-/// What to do with an item, or has been done.
-enum Step {
-    Done,
-    NoRoom,
-}
-
 impl<'a> Evacuation<'a> {
     fn new(space: &'a Arc<Space>, segment: &'a SegmentRef, why: Why) -> Self {
         let stubborn = space.stubborn.load(Ordering::Relaxed) / STUBBORN;
@@ -113,10 +107,10 @@ impl<'a> Evacuation<'a> {
                 let Some((item, next)) = self.segment.item_at(at) else {
                     return true;
                 };
-                match self.step(item, &section) {
-                    Step::Done => at = next,
-                    Step::NoRoom => break,
+                if !self.step(item, &section) {
+                    break;
                 }
+                at = next;
             }
             // Memory for copies is allocated outside of the section.
             drop(section);
@@ -129,12 +123,13 @@ impl<'a> Evacuation<'a> {
         }
     }
 
-    fn step(&mut self, item: RawItem, section: &Guard<'_>) -> Step {
+    /// Takes an item out. Returns false if there is no room for its copy.
+    fn step(&mut self, item: RawItem, section: &Guard<'_>) -> bool {
         let hash = self.space.owner.shared.hash(item.key());
         let word = Word::new(item.address(), self.segment.class(), hash);
         let mut bucket = self.space.table.index.lock(hash, section);
         let Some((slot, _)) = bucket.find(hash, |found| found == word) else {
-            return Step::Done;
+            return true;
         };
         let size = item.size();
         let unfetched = u64::from(item.access().marks() & FETCHED == 0);
@@ -148,13 +143,13 @@ impl<'a> Evacuation<'a> {
                 .as_mut()
                 .and_then(|keep| keep.copy(item, hash, cooler));
             let Some(copy) = written else {
-                return Step::NoRoom;
+                return false;
             };
             bucket.put(slot, copy.word);
             self.copied += 1;
             self.copied_bytes += size as u64;
             self.forget(size);
-            return Step::Done;
+            return true;
         } else {
             self.evicted[0] += 1;
             self.evicted[1] += unfetched;
@@ -166,16 +161,18 @@ impl<'a> Evacuation<'a> {
         if let Some(hook) = told {
             hook.call(&Evicted {
                 tenant: &self.space.owner.name,
+                memory: &self.space.owner.limit.memcg,
                 key: item.key(),
                 len: item.value_len(),
                 fetched: unfetched == 0,
                 exptime: item.exptime(),
                 last_access: item.access().last_access(self.now),
+                now: self.now,
             });
         }
         self.removed_bytes += size as u64;
         self.forget(size);
-        Step::Done
+        true
     }
 
     /// Whether the item is copied, and how much less heat the copy has.
