@@ -157,6 +157,14 @@ impl<'a> Words<'a> {
         self.len > before && self.at(self.len - 1) == b"noreply"
     }
 
+    /// Checks that there are from `least` to `most` words, with `noreply`. Returns whether that is there.
+    fn count(&self, least: usize, most: usize) -> Result<bool, Refusal> {
+        if self.more || !(least..=most).contains(&self.len) {
+            return Err(ERROR);
+        }
+        Ok(self.noreply(least.min(2)))
+    }
+
     fn key(&self) -> Result<&'a [u8], Refusal> {
         let key = self.at(1);
         is_key(key).then_some(key).ok_or(BAD_FORMAT)
@@ -183,25 +191,22 @@ pub fn parse(line: &[u8]) -> Result<(Command<'_>, bool), Refusal> {
         b"prepend" => Some(Mode::Prepend),
         _ => None,
     };
-    let is_cas = name == b"cas";
-    // The least and the most number of words, with `noreply`.
-    let (least, most) = match name {
-        _ if is_cas => (6, 7),
-        _ if mode.is_some() => (5, 6),
-        b"delete" => (2, 4),
-        b"incr" | b"decr" | b"touch" => (3, 4),
-        b"flush_all" => (1, 3),
-        b"verbosity" | b"cache_memlimit" => (2, 3),
+    if let Some(mode) = mode {
+        let is_cas = name == b"cas";
+        let needed = 5 + usize::from(is_cas);
+        let noreply = words.count(needed, needed + 1)?;
+        let storage = storage(mode, is_cas, &words);
+        let storage = storage.map_err(|refusal| refusal.silent(noreply))?;
+        return Ok((Command::Store(storage), noreply));
+    }
+    let noreply = match name {
+        b"delete" => words.count(2, 4)?,
+        b"incr" | b"decr" | b"touch" => words.count(3, 4)?,
+        b"flush_all" => words.count(1, 3)?,
+        b"verbosity" | b"cache_memlimit" => words.count(2, 3)?,
         _ => return Ok((without_noreply(name, words)?, false)),
     };
-    if words.more || !(least..=most).contains(&words.len) {
-        return Err(ERROR);
-    }
-    let noreply = words.noreply(least.min(2));
-    let command = match mode {
-        Some(mode) => storage(mode, is_cas, &words).map(Command::Store),
-        None => with_noreply(name, &words, noreply),
-    };
+    let command = with_noreply(name, &words, noreply);
     let command = command.map_err(|refusal| refusal.silent(noreply))?;
     Ok((command, noreply))
 }

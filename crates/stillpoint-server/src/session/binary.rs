@@ -6,7 +6,7 @@ use crate::{
         self,
         binary::{HEADER, Header, Operation, Status, u32_at, u64_at},
     },
-    store::{Arithmetic, Condition, Item, Mode, Outcome, Refused},
+    store::{Arithmetic, Condition, Item, Outcome, Refused},
     watch,
 };
 
@@ -64,7 +64,16 @@ impl Session {
     ) -> usize {
         let header = &request.header;
         match operation {
-            Operation::Store(mode) => return self.binary_store(request, mode, behind, cx),
+            Operation::Store(mode) => {
+                let (flags, deadline) = (u32_at(request.extras, 0), request.deadline(4, cx));
+                let then = Then::Binary {
+                    header: request.header,
+                    mode,
+                    quiet: request.quiet,
+                };
+                let (key, len) = (request.key, request.value);
+                return self.accept(key, flags, deadline, len, then, behind, cx);
+            }
             Operation::Get { key } => self.binary_get(request, key, None, true, cx),
             Operation::GetAndTouch { key } => {
                 self.binary_get(request, key, Some(request.deadline(0, cx)), true, cx);
@@ -97,24 +106,6 @@ impl Session {
             Operation::Stat => self.binary_stat(request, cx),
         }
         0
-    }
-
-    fn binary_store(
-        &mut self,
-        request: &Request<'_>,
-        mode: Mode,
-        behind: &[u8],
-        cx: &mut Context<'_>,
-    ) -> usize {
-        let flags = u32_at(request.extras, 0);
-        let deadline = request.deadline(4, cx);
-        let then = Then::Binary {
-            header: request.header,
-            mode,
-            quiet: request.quiet,
-        };
-        let (key, len) = (request.key, request.value);
-        self.accept(key, flags, deadline, len, then, behind, cx)
     }
 
     fn binary_get(

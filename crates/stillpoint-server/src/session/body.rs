@@ -359,13 +359,10 @@ fn answer_meta(set: &MetaSet, result: &Result<u64, Outcome>, cx: &mut Context<'_
     let code = match result {
         Ok(_) if set.quiet => return,
         Ok(_) => "HD",
-        Err(Outcome::NotStored) => "NS",
-        Err(Outcome::Exists) => "EX",
-        Err(Outcome::NotFound) => "NF",
-        Err(outcome) => {
-            cx.out.line(text::failed(outcome));
-            return;
-        }
+        Err(outcome) => match super::meta::code(outcome) {
+            Some(code) => code,
+            None => return cx.out.line(text::failed(outcome)),
+        },
     };
     let out = &mut cx.out.bytes;
     out.extend_from_slice(code.as_bytes());

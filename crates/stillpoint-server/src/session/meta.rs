@@ -122,11 +122,7 @@ impl Session {
         match found {
             Some(_) => {}
             None if request.quiet => {}
-            None => {
-                cx.out.bytes.extend_from_slice(b"EN");
-                request.push_reflected(&mut cx.out.bytes);
-                cx.out.line("");
-            }
+            None => answer(request, "EN", cx),
         }
     }
 
@@ -142,16 +138,11 @@ impl Session {
         } else {
             self.delete(key, request.cas, cx)
         };
-        let code = match result {
-            Ok(()) if request.quiet => return,
-            Ok(()) => "HD",
-            Err(Outcome::Exists) => "EX",
-            Err(Outcome::NotFound) => "NF",
-            Err(outcome) => return cx.out.line(text::failed(&outcome)),
-        };
-        cx.out.bytes.extend_from_slice(code.as_bytes());
-        request.push_reflected(&mut cx.out.bytes);
-        cx.out.line("");
+        match result {
+            Ok(()) if request.quiet => {}
+            Ok(()) => answer(request, "HD", cx),
+            Err(outcome) => refuse(request, &outcome, cx),
+        }
     }
 
     fn meta_arithmetic(&mut self, request: &Request<'_>, down: bool, cx: &mut Context<'_>) {
@@ -173,17 +164,7 @@ impl Session {
         let done = match self.arithmetic(key, what, cx) {
             Ok(done) if request.quiet && !done.created => return,
             Ok(done) => done,
-            Err(outcome) => {
-                let code = match outcome {
-                    Outcome::NotFound => "NF",
-                    Outcome::Exists => "EX",
-                    Outcome::NotStored => "NS",
-                    outcome => return cx.out.line(text::failed(&outcome)),
-                };
-                cx.out.bytes.extend_from_slice(code.as_bytes());
-                request.push_reflected(&mut cx.out.bytes);
-                return cx.out.line("");
-            }
+            Err(outcome) => return refuse(request, &outcome, cx),
         };
         let mut digits = Vec::new();
         push_u64(&mut digits, done.value);
@@ -224,6 +205,30 @@ impl Session {
             cx.out.line("EN");
         }
     }
+}
+
+/// Appends `code` and what any answer returns of a request.
+fn answer(request: &Request<'_>, code: &str, cx: &mut Context<'_>) {
+    cx.out.bytes.extend_from_slice(code.as_bytes());
+    request.push_reflected(&mut cx.out.bytes);
+    cx.out.line("");
+}
+
+fn refuse(request: &Request<'_>, outcome: &Outcome, cx: &mut Context<'_>) {
+    match code(outcome) {
+        Some(code) => answer(request, code, cx),
+        None => cx.out.line(text::failed(outcome)),
+    }
+}
+
+/// Returns the code of an outcome that is no error.
+pub(super) fn code(outcome: &Outcome) -> Option<&'static str> {
+    Some(match outcome {
+        Outcome::NotStored => "NS",
+        Outcome::Exists => "EX",
+        Outcome::NotFound => "NF",
+        _ => return None,
+    })
 }
 
 /// Appends the seconds that an item has left which expires in `exptime`.
