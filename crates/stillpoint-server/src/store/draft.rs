@@ -259,9 +259,8 @@ fn shape(key: &[u8], value_len: usize, flags: u32, exptime: u32) -> Shape<'_> {
         value_len,
         flags,
         exptime,
-        cas: 0,
-        marks: 0,
         all: true,
+        ..Shape::default()
     }
 }
 

@@ -40,7 +40,7 @@ const HAS_FLAGS: u32 = 1 << 30;
 const HAS_CAS: u32 = 1 << 31;
 
 /// The parts of an item: they decide its size, and are written into its header.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Shape<'a> {
     pub key: &'a [u8],
     pub value_len: usize,
@@ -315,7 +315,7 @@ mod tests {
             exptime,
             cas,
             marks: STALE,
-            all: false,
+            ..Shape::default()
         }
     }
 

@@ -17,11 +17,9 @@ use super::{
     tenant::Tenant,
 };
 use crate::lock::lock;
-#[cfg(test)]
-use std::sync::atomic::Ordering;
 use std::{
     fmt, io,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex, Weak, atomic::Ordering},
 };
 use stillpoint_lru::{CreateError, Hierarchy};
 
@@ -234,7 +232,7 @@ impl Store {
     /// Returns the settings of the search for expired items.
     #[must_use]
     pub fn search(&self) -> Search {
-        self.0.crawler.search()
+        *lock(&self.0.crawler.search)
     }
 
     /// Replaces the settings of the search for expired items, from the next pass on.
@@ -245,16 +243,19 @@ impl Store {
     /// Changes the settings of the search for expired items. `change` is called under a lock, so that no
     /// change of another thread is lost. It must not use the store.
     pub fn change_search<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
-        self.0.crawler.change(change)
+        change(&mut lock(&self.0.crawler.search))
     }
 
     /// Asks the background thread to search all items for expired ones, even if it does not do so each
     /// second. Returns false if an earlier request is not finished yet. Without a background thread, this
     /// call searches.
     pub fn request_search(&self) -> bool {
-        if !self.0.crawler.ask() {
+        let crawler = &self.0.crawler;
+        // Needs no partner: the pass itself is asked for under a lock.
+        if crawler.asked.swap(true, Ordering::Relaxed) {
             return false;
         }
+        crawler.passes.fetch_add(1, Ordering::Relaxed);
         if self.config().has_thread() {
             self.0.signal.search();
         } else {
@@ -271,7 +272,12 @@ impl Store {
     /// Returns the counts of the search for expired items.
     #[must_use]
     pub fn search_statistics(&self) -> SearchStatistics {
-        self.0.crawler.statistics()
+        let crawler = &self.0.crawler;
+        let is_asked = crawler.asked.load(Ordering::Relaxed);
+        SearchStatistics {
+            is_running: is_asked || crawler.running.load(Ordering::Relaxed) > 0,
+            passes: crawler.passes.load(Ordering::Relaxed),
+        }
     }
 
     /// As [`Store::maintain`], by a thread whose turn ends after `turn`, and that something else is asked

@@ -250,9 +250,7 @@ impl Tenant {
             value_len: value.len(),
             flags,
             exptime,
-            cas: 0,
-            marks: 0,
-            all: false,
+            ..Shape::default()
         };
         self.state.set(shape, value, None, mode, condition)
     }

@@ -53,45 +53,20 @@ pub struct SearchStatistics {
 /// The search of a store.
 #[derive(Debug, Default)]
 pub struct Crawler {
-    search: Mutex<Search>,
+    pub search: Mutex<Search>,
     /// Passes under way.
-    running: AtomicU32,
-    passes: AtomicU64,
+    pub running: AtomicU32,
+    pub passes: AtomicU64,
     /// Whether a pass was asked for that has not ended.
-    asked: AtomicBool,
+    pub asked: AtomicBool,
     /// The tenant that the pass of the next second begins with.
     first: AtomicUsize,
 }
 
 impl Crawler {
-    pub fn search(&self) -> Search {
-        *lock(&self.search)
-    }
-
-    /// Calls `change` with the settings, under their lock.
-    pub fn change<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
-        change(&mut lock(&self.search))
-    }
-
-    /// Notes that a pass is asked for. Returns false if one was already.
-    pub fn ask(&self) -> bool {
-        // Needs no partner: the pass itself is asked for under a lock.
-        let is_new = !self.asked.swap(true, Ordering::Relaxed);
-        self.passes.fetch_add(is_new.into(), Ordering::Relaxed);
-        is_new
-    }
-
-    pub fn statistics(&self) -> SearchStatistics {
-        SearchStatistics {
-            is_running: self.asked.load(Ordering::Relaxed)
-                || self.running.load(Ordering::Relaxed) > 0,
-            passes: self.passes.load(Ordering::Relaxed),
-        }
-    }
-
     /// Begins the pass of a second, if the search is on.
     pub fn pass(&self) -> Option<Pass<'_>> {
-        let search = self.search();
+        let search = *lock(&self.search);
         search.on.then(|| {
             self.passes.fetch_add(1, Ordering::Relaxed);
             self.begin(search, SEARCHED)
@@ -129,7 +104,8 @@ pub fn search_all(
     then: u32,
     mut rest: impl FnMut(Duration) -> bool,
 ) -> bool {
-    let pass = crawler.begin(crawler.search(), u64::MAX);
+    let search = *lock(&crawler.search);
+    let pass = crawler.begin(search, u64::MAX);
     let mut tenants = tenants.iter();
     let done = tenants.all(|tenant| pass.search(tenant, then, &mut rest));
     if done {

@@ -215,11 +215,7 @@ fn a_fall_ends_where_the_limit_is_raised() {
 /// that goes meanwhile: each comes down, and nothing stays of the tenant.
 #[test]
 fn limits_fall_together() {
-    let config = Config {
-        limit: LIMIT,
-        ..Config::default()
-    };
-    let store = Store::new(config).unwrap();
+    let (store, _) = live(LIMIT);
     let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
     for _ in 0..if cfg!(miri) { 1 } else { 3 } {
         for number in 0..LIMIT / 256 {
@@ -272,11 +268,7 @@ fn limits_fall_together() {
 fn items_are_stored_while_limits_fall() {
     let large = vec![1; 10_000];
     for (limit, keys, value) in [(LIMIT, 100_000, &large[..1]), (16 * LIMIT, 10_000, &large)] {
-        let config = Config {
-            limit,
-            ..Config::default()
-        };
-        let store = Store::new(config).unwrap();
+        let (store, _) = live(limit);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let writers: Vec<_> = (0..2u32)

@@ -39,6 +39,17 @@ fn store_of(limit: u64, evict: bool) -> (Store, Tenant, ManualClock) {
     (store, tenant, clock)
 }
 
+/// A store with a background thread, and its default tenant.
+fn live(limit: u64) -> (Store, Tenant) {
+    let config = Config {
+        limit,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    (store, tenant)
+}
+
 fn set(tenant: &Tenant, key: &[u8], value: &[u8]) -> Result<u64, Outcome> {
     tenant.set(key, 0, 0, value, Mode::Set, ANY)
 }

@@ -146,12 +146,7 @@ fn until(what: impl Fn() -> bool) {
 /// for that, nor a limit, nor the end of the store.
 #[test]
 fn what_is_asked_for_does_not_wait_for_a_rest() {
-    let config = Config {
-        limit: 4 << 20,
-        ..Config::default()
-    };
-    let store = Store::new(config).unwrap();
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant) = live(4 << 20);
     let wanted = Search {
         on: false,
         rest: Duration::from_secs(3600),

@@ -35,6 +35,10 @@ fn check(key: u64, value: &[u8]) -> u64 {
     word(8)
 }
 
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap()
+}
+
 const LIMIT: u64 = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
 
 #[test]
@@ -50,12 +54,7 @@ fn values_are_whole_and_not_older_than_what_was_written() {
 /// The same, with the background threads of a store that is not a test's.
 #[test]
 fn values_are_whole_while_room_is_made_ahead_of_need() {
-    let config = Config {
-        limit: LIMIT,
-        ..Config::default()
-    };
-    let store = Store::new(config).unwrap();
-    let tenant = store.tenant("").unwrap();
+    let (store, tenant) = live(LIMIT);
     write_own_and_read_all(&store, &tenant);
 }
 
@@ -103,9 +102,7 @@ fn write_own_and_read_all(store: &Store, tenant: &Tenant) {
                 })
             })
             .collect();
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
+        workers.into_iter().for_each(join);
         stop.store(true, Ordering::Relaxed);
     });
 }
@@ -147,9 +144,7 @@ fn counters_lose_nothing_to_compaction() {
                 })
             })
             .collect();
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
+        workers.into_iter().for_each(join);
         stop.store(true, Ordering::Relaxed);
     });
     let sum = (0..counters).map(|key| {
@@ -173,10 +168,7 @@ fn one_of_many_wins() {
             };
             let workers: Vec<_> = (0..3).map(|_| scope.spawn(win)).collect();
             store.maintain();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap())
-                .sum()
+            workers.into_iter().map(join).sum()
         });
         assert_eq!(wins, 1);
     }
@@ -197,10 +189,7 @@ fn one_of_many_adds() {
                 }
             };
             let workers: Vec<_> = (0..3).map(|own| scope.spawn(add(own))).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap())
-                .sum()
+            workers.into_iter().map(join).sum()
         });
         assert_eq!(added, 1, "in round {round}");
         tenant.delete(b"k", None).unwrap();
@@ -286,11 +275,10 @@ fn what_changes_in_place_is_not_lost_to_a_copy() {
             let shape = Shape {
                 key: b"k",
                 value_len: 1,
-                flags: 0,
                 exptime: old.exptime(),
                 cas: owner.next_cas(),
                 marks: old.access().marks(),
-                all: false,
+                ..Shape::default()
             };
             times += 1;
             if times == 1 {
@@ -326,11 +314,8 @@ fn what_was_never_published_is_not_dead_for_ever() {
         let shape = Shape {
             key: b"k",
             value_len: value.len(),
-            flags: 0,
-            exptime: 0,
             cas: owner.next_cas(),
-            marks: 0,
-            all: false,
+            ..Shape::default()
         };
         Ok(Plan {
             shape,
