@@ -17,12 +17,12 @@ fn a_client_that_does_not_read_costs_a_bounded_amount_and_is_dropped() {
     let mut stuck = server.client();
     stuck.send("get big\r\n".repeat(1000));
     common::until(|| other.stat("", "read_buf_bytes") != "0");
-    let held: usize = other.stat("", "read_buf_bytes").parse().unwrap();
+    let held = other.number("read_buf_bytes");
     assert!(held < 256 << 10, "{held}");
     // The others are served all the while, also what is pinned can be deleted and set again.
-    other.ask(
-        "delete big\r\nget big\r\nset big 0 0 1\r\ny\r\n",
-        "DELETED\r\nEND\r\nSTORED\r\n",
+    other.say(
+        "delete big\r\nget big\r\nset big 0 0 1\r\ny",
+        "DELETED\r\nEND\r\nSTORED",
     );
     common::until(|| other.stat("", "slow_kicks") == "1");
     assert_eq!(other.stat("", "read_buf_bytes"), "0");
@@ -136,7 +136,7 @@ fn connection_buffers_have_a_limit_together() {
         let _ = std::io::Write::write_all(&mut client.0, "get k\r\n".repeat(10_000).as_bytes());
     }
     common::until(|| other.stat("", "read_buf_oom") != "0");
-    let held: usize = other.stat("", "read_buf_bytes").parse().unwrap();
+    let held = other.number("read_buf_bytes");
     assert!(held <= 512 << 10, "{held}");
     drop(stuck);
     common::until(|| other.stat("", "read_buf_bytes") == "0");
@@ -227,7 +227,7 @@ fn one_that_does_not_read_keeps_no_answer_from_others() {
         other.ask(format!("get{keys}\r\n"), &answer);
     }
     // Nothing but the large value is kept where it is.
-    let pinned: usize = admin.stat("", "pinned_bytes").parse().unwrap();
+    let pinned = admin.number("pinned_bytes");
     assert!(pinned <= 304 << 10, "{pinned}");
     assert_eq!(admin.stat("", "get_misses"), "0");
 }
@@ -255,7 +255,7 @@ fn values_that_may_not_be_kept(buffer_max: usize) {
     }
     other.set("k", "k");
     slow.send("get v1 v2\r\n");
-    until(|| admin.stat("", "pinned_bytes").parse::<u64>().unwrap() > 900 << 10);
+    until(|| admin.number("pinned_bytes") > 900 << 10);
     if buffer_max > value.len() {
         let line = |key: &str| format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len());
         let (v3, v4) = (line("v3"), line("v4"));
@@ -283,8 +283,8 @@ fn values_that_may_not_be_kept(buffer_max: usize) {
     }
     slow.expect("END\r\n");
     until(|| admin.stat("", "pinned_bytes") == "0");
-    other.ask(
-        "get v4\r\n",
-        format!("VALUE v4 0 {}\r\n{value}\r\nEND\r\n", value.len()),
+    other.say(
+        "get v4",
+        format!("VALUE v4 0 {}\r\n{value}\r\nEND", value.len()),
     );
 }

@@ -32,9 +32,9 @@ fn the_search_for_expired_items_is_switched_by_admins() {
         client.ask(format!("lru_crawler {command}\r\n"), "OK\r\n");
     }
     for number in 0..3 {
-        client.ask(
-            format!("set soon{number} 0 5 1\r\nx\r\nset ever{number} 0 0 1\r\nx\r\n"),
-            "STORED\r\nSTORED\r\n",
+        client.say(
+            format!("set soon{number} 0 5 1\r\nx\r\nset ever{number} 0 0 1\r\nx"),
+            "STORED\r\nSTORED",
         );
     }
     admin.ask("debugtime 10\r\n", "OK\r\n");
@@ -55,9 +55,9 @@ fn the_search_for_expired_items_is_switched_by_admins() {
     let bad = "CLIENT_ERROR bad command line format\r\n";
     admin.ask("lru_crawler sleep 1000001\r\n", bad);
     admin.ask("lru_crawler tocrawl x\r\n", bad);
-    admin.ask(
-        "lru_crawler sleep 200\r\nlru_crawler tocrawl 77\r\nlru_crawler disable\r\n",
-        "OK\r\nOK\r\nOK\r\n",
+    admin.say(
+        "lru_crawler sleep 200\r\nlru_crawler tocrawl 77\r\nlru_crawler disable",
+        "OK\r\nOK\r\nOK",
     );
     for (name, value) in [
         ("lru_crawler", "no"),
@@ -85,10 +85,7 @@ fn a_server_evicts_a_part_when_the_system_is_short_of_memory() {
     let mut client = server.client();
     for key in 0..16 {
         let value = "x".repeat(1 << 19);
-        client.ask(
-            format!("set {key} 0 0 {}\r\n{value}\r\n", 1 << 19),
-            "STORED\r\n",
-        );
+        client.say(format!("set {key} 0 0 {}\r\n{value}", 1 << 19), "STORED");
     }
     assert_eq!(client.stat("", "evictions"), "0");
     std::fs::write(&path, "short").unwrap();
@@ -174,19 +171,19 @@ fn the_index_and_flushed_items_are_in_the_statistics() {
     }
     client.ask("mn\r\n", "MN\r\n");
     // Some 2,000 items in buckets of 7.
-    let power: u32 = client.stat("", "hash_power_level").parse().unwrap();
+    let power = client.number("hash_power_level");
     assert!((8..12).contains(&power), "{power}");
     // The clock, at which what was flushed is freed, may tick in between: then it is tried again.
     let mut misses = 0;
     until(|| {
-        let before: u32 = client.stat("", "get_flushed").parse().unwrap();
+        let before = client.number("get_flushed");
         let set = "set k1 0 0 1\r\nx\r\nset k2 0 0 1\r\nx\r\n";
-        client.ask(
-            format!("{set}flush_all\r\nget k1 k2 none\r\n"),
-            "STORED\r\nSTORED\r\nOK\r\nEND\r\n",
+        client.say(
+            format!("{set}flush_all\r\nget k1 k2 none"),
+            "STORED\r\nSTORED\r\nOK\r\nEND",
         );
         misses += 3;
-        let after: u32 = client.stat("", "get_flushed").parse().unwrap();
+        let after = client.number("get_flushed");
         assert!(after <= before + 2, "{before} {after}");
         after == before + 2
     });
@@ -216,9 +213,9 @@ fn answers_that_a_threads_share_has_no_room_for_are_refused() {
     );
     assert_eq!(admin.stat("", "response_obj_oom"), "1");
     // A key that is not there takes as much.
-    client.ask(
-        format!("get {}a\r\n", "none ".repeat(6)),
-        "SERVER_ERROR out of memory writing get response\r\n",
+    client.say(
+        format!("get {}a", "none ".repeat(6)),
+        "SERVER_ERROR out of memory writing get response",
     );
     assert_eq!(admin.stat("", "response_obj_oom"), "2");
     // What is not answered, and what is made meanwhile, takes no room beside that.

@@ -347,7 +347,7 @@ fn a_lower_limit_gives_memory_back() {
     });
     // To the end, so that no segment is being evicted when the counts start again.
     let goal = 96 * MIB / 64 * 63;
-    until(|| client.stat("", "segment_bytes").parse::<u64>().unwrap() <= goal);
+    until(|| client.number("segment_bytes") as u64 <= goal);
     // More fits again at once.
     client.ask("cache_memlimit 192\r\n", "OK\r\n");
     client.ask("stats reset\r\n", "RESET\r\n");

@@ -108,9 +108,9 @@ fn nothing_is_done_before_authentication() {
     ] {
         client.ask(format!("set k 0 0 {}\r\n{token}\r\n", token.len()), answer);
     }
-    client.ask(
-        "set k 0 0 9\r\nann ann'sxx\r\n",
-        "CLIENT_ERROR bad command line termination\r\n",
+    client.say(
+        "set k 0 0 9\r\nann ann'sxx",
+        "CLIENT_ERROR bad command line termination",
     );
     client.ask("", "CLIENT_ERROR unauthenticated\r\n");
     login(&mut client, "ann");
@@ -121,17 +121,17 @@ fn nothing_is_done_before_authentication() {
     binary.ends();
     // Announced tokens of any length take no memory.
     let mut long = server.client();
-    long.ask(
-        "set k 0 0 4294967295\r\n",
-        "CLIENT_ERROR bad authentication token format\r\n",
+    long.say(
+        "set k 0 0 4294967295",
+        "CLIENT_ERROR bad authentication token format",
     );
     long.ends();
     // Guessing ends.
     let mut guess = server.client();
     for _ in 0..10 {
-        guess.ask(
-            "set k 0 0 5\r\nann x\r\n",
-            "CLIENT_ERROR authentication failure\r\n",
+        guess.say(
+            "set k 0 0 5\r\nann x",
+            "CLIENT_ERROR authentication failure",
         );
     }
     guess.ends();
@@ -200,10 +200,7 @@ fn users_of_different_tenants_see_nothing_of_each_other() {
         assert!(!line.contains("two"), "{line}");
     }
     for command in ["cache_memlimit 64", "tenant list", "tenant delete a"] {
-        bob.ask(
-            format!("{command}\r\n"),
-            "CLIENT_ERROR only an admin may do that\r\n",
-        );
+        bob.say(command, "CLIENT_ERROR only an admin may do that");
     }
     let mut root = server.client();
     login(&mut root, "root");
@@ -220,16 +217,10 @@ fn tenants_by_socket_and_by_prefix() {
         ..Settings::default()
     });
     let (mut default, mut a) = (server.client(), Client::connect(&own));
-    default.ask(
-        "set k 0 0 1\r\nd\r\nset p:k 0 0 1\r\np\r\n",
-        "STORED\r\nSTORED\r\n",
-    );
+    default.say("set k 0 0 1\r\nd\r\nset p:k 0 0 1\r\np", "STORED\r\nSTORED");
     a.ask("get k p:k\r\n", "END\r\n");
     a.set("p:k", "a");
-    default.ask(
-        "get k p:k\r\n",
-        "VALUE k 0 1\r\nd\r\nVALUE p:k 0 1\r\np\r\nEND\r\n",
-    );
+    default.say("get k p:k", "VALUE k 0 1\r\nd\r\nVALUE p:k 0 1\r\np\r\nEND");
     let mut admin = server.admin();
     assert_eq!(admin.stat("tenant p", "curr_items"), "1");
     assert_eq!(admin.stat("tenant -", "curr_items"), "1");
@@ -264,10 +255,7 @@ fn a_listener_of_a_tenant_asks_for_a_login_unless_it_says_otherwise() {
         );
         b.ask("get auth\r\n", token);
         b.ask("get k\r\n", "END\r\n");
-        b.ask(
-            "tenant list\r\n",
-            "CLIENT_ERROR only an admin may do that\r\n",
-        );
+        b.say("tenant list", "CLIENT_ERROR only an admin may do that");
     }
     // The user of that tenant sees the same keys.
     let mut bob = server.client();
@@ -300,9 +288,9 @@ fn an_item_that_cannot_be_made_is_refused() {
         ..Settings::default()
     });
     let mut client = Client::connect(&own);
-    client.ask(
-        "mg k N30 v\r\nmn\r\n",
-        "SERVER_ERROR out of memory storing object\r\nMN\r\n",
+    client.say(
+        "mg k N30 v\r\nmn",
+        "SERVER_ERROR out of memory storing object\r\nMN",
     );
     assert_eq!(client.stat("", "store_no_memory"), "1");
 }
@@ -350,9 +338,9 @@ fn a_client_whose_tenant_was_deleted_stores_nothing() {
     a.set("k", "x");
     admin.ask("tenant delete a\r\n", "OK\r\n");
     a.ask("get k\r\n", "END\r\n");
-    a.ask(
-        "set k 0 0 1\r\nx\r\n",
-        "SERVER_ERROR the tenant has been deleted\r\n",
+    a.say(
+        "set k 0 0 1\r\nx",
+        "SERVER_ERROR the tenant has been deleted",
     );
     admin.ask("tenant create a\r\n", "OK\r\n");
     a.ask("get k\r\n", "END\r\n");
@@ -475,10 +463,7 @@ fn a_user_without_the_right_changes_nothing() {
     let usage = "CLIENT_ERROR usage: stats detail on|off|dump, by an admin\r\n";
     ann.ask("stats detail on\r\n", usage);
     ann.ask("stats detail off\r\n", usage);
-    ann.ask(
-        "set x:y 0 0 1\r\n1\r\nstats detail dump\r\n",
-        "STORED\r\nEND\r\n",
-    );
+    ann.say("set x:y 0 0 1\r\n1\r\nstats detail dump", "STORED\r\nEND");
     // There is no TLS, for which no right would help.
     ann.ask("refresh_certs\r\n", "ERROR\r\n");
     // Its own commands are about its own tenant, also where they look like all's.

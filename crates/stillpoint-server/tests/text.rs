@@ -87,32 +87,29 @@ fn keys_and_values_of_all_lengths() {
     let server = start(Settings::default());
     let mut client = server.client();
     let key = "k".repeat(250);
-    client.ask(
-        format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n"),
-        format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND\r\n"),
+    client.say(
+        format!("set {key} 0 0 1\r\nx\r\nget {key}"),
+        format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND"),
     );
-    client.ask(
-        format!("set {key}k 0 0 5\r\nquit\n\r\n"),
-        "CLIENT_ERROR bad command line format\r\n",
+    client.say(
+        format!("set {key}k 0 0 5\r\nquit\n"),
+        "CLIENT_ERROR bad command line format",
     );
-    client.ask(
-        format!("get a {key}k b\r\nget a\r\n"),
-        "CLIENT_ERROR bad command line format\r\nEND\r\n",
+    client.say(
+        format!("get a {key}k b\r\nget a"),
+        "CLIENT_ERROR bad command line format\r\nEND",
     );
     for len in [0, 1, 4095, 4096, 4097, 16_000, 16_384, 70_000, 1 << 20] {
         let value: String = (0..len)
             .map(|i| char::from(b'a' + (i % 26) as u8))
             .collect();
         client.set("v", &value);
-        client.ask(
-            "get v\r\n",
-            format!("VALUE v 0 {len}\r\n{value}\r\nEND\r\n"),
-        );
+        client.say("get v", format!("VALUE v 0 {len}\r\n{value}\r\nEND"));
     }
     let long = "x".repeat((1 << 20) + 1);
-    client.ask(
-        format!("set v 0 0 {}\r\n{long}\r\nget v\r\n", long.len()),
-        "SERVER_ERROR object too large for cache\r\nEND\r\n",
+    client.say(
+        format!("set v 0 0 {}\r\n{long}\r\nget v", long.len()),
+        "SERVER_ERROR object too large for cache\r\nEND",
     );
 }
 
@@ -120,10 +117,7 @@ fn keys_and_values_of_all_lengths() {
 fn hostile_bytes_end_in_errors_and_the_server_lives() {
     let server = start(Settings::default());
     let mut client = server.client();
-    client.ask(
-        "set k 0 0 3\r\nabcdef\r\n",
-        "CLIENT_ERROR bad data chunk\r\n",
-    );
+    client.say("set k 0 0 3\r\nabcdef", "CLIENT_ERROR bad data chunk");
     client.ask("", "ERROR\r\n");
     for line in [
         "set k 0 0 -1",
@@ -132,15 +126,12 @@ fn hostile_bytes_end_in_errors_and_the_server_lives() {
         "ms k -5",
         "ms k 99999999999",
     ] {
-        client.ask(
-            format!("{line}\r\n"),
-            "CLIENT_ERROR bad command line format\r\n",
-        );
+        client.say(line, "CLIENT_ERROR bad command line format");
     }
     // A value of 1 GiB is refused before it comes, and without memory for it.
-    client.ask(
-        "set k 0 0 1073741824\r\n",
-        "SERVER_ERROR object too large for cache\r\n",
+    client.say(
+        "set k 0 0 1073741824",
+        "SERVER_ERROR object too large for cache",
     );
     let before = server.client().stat("", "read_buf_bytes");
     assert!(before.parse::<usize>().unwrap() < 1 << 20);
@@ -155,16 +146,10 @@ fn hostile_bytes_end_in_errors_and_the_server_lives() {
     }
     // The byte of the binary protocol, in the middle of the text protocol.
     let mut client = server.client();
-    client.ask(
-        "version\r\n",
-        format!("VERSION {}\r\n", stillpoint_server::VERSION),
-    );
+    client.say("version", format!("VERSION {}", stillpoint_server::VERSION));
     client.ask(b"\x80\x01\0\0\r\nmn\r\n", "ERROR\r\nMN\r\n");
     // A line of keys has no limit.
-    client.ask(
-        format!("get {}\r\nmn\r\n", "key ".repeat(100_000)),
-        "END\r\nMN\r\n",
-    );
+    client.say(format!("get {}\r\nmn", "key ".repeat(100_000)), "END\r\nMN");
 }
 
 #[test]
@@ -191,9 +176,9 @@ fn operators() {
     keys.dedup();
     assert_eq!(keys.len(), 1000);
     assert!(keys[0].starts_with("key=key0 exp=-1 la="), "{}", keys[0]);
-    client.ask(
-        "mn\r\nlru_crawler metadump all\r\n",
-        "MN\r\nERROR cannot pipeline other commands before metadump\r\n",
+    client.say(
+        "mn\r\nlru_crawler metadump all",
+        "MN\r\nERROR cannot pipeline other commands before metadump",
     );
     assert_eq!(client.lines("stats cachedump 1 10").len(), 10);
     assert_eq!(
@@ -255,7 +240,7 @@ fn watching() {
     for _ in 0..200 {
         client.ask(format!("get {key}\r\n").repeat(100), "END\r\n".repeat(100));
     }
-    let held: usize = client.stat("", "read_buf_bytes").parse().unwrap();
+    let held = client.number("read_buf_bytes");
     assert!(held < 1 << 20, "{held}");
     let mut skipped = false;
     for _ in 0..20_000 {
@@ -291,9 +276,9 @@ fn a_dump_of_a_class_is_complete() {
 fn statistics_by_prefix() {
     let server = start(Settings::default());
     let (mut client, mut admin) = (server.client(), server.admin());
-    client.ask(
-        "stats detail on\r\n",
-        "CLIENT_ERROR usage: stats detail on|off|dump, by an admin\r\n",
+    client.say(
+        "stats detail on",
+        "CLIENT_ERROR usage: stats detail on|off|dump, by an admin",
     );
     client.set("a:1", "x");
     admin.ask("stats detail on\r\n", "OK\r\n");
@@ -322,13 +307,13 @@ fn a_value_that_is_too_long_takes_away_only_the_item_that_was_compared() {
     let mut client = server.client();
     let long = "v".repeat(2 << 20);
     client.set("k", "k");
-    client.ask(
-        format!("cas k 0 0 {} 7777777\r\n{long}\r\nget k\r\n", long.len()),
-        "SERVER_ERROR object too large for cache\r\nVALUE k 0 1\r\nk\r\nEND\r\n",
+    client.say(
+        format!("cas k 0 0 {} 7777777\r\n{long}\r\nget k", long.len()),
+        "SERVER_ERROR object too large for cache\r\nVALUE k 0 1\r\nk\r\nEND",
     );
-    client.ask(
-        format!("set k 0 0 {}\r\n{long}\r\nget k\r\n", long.len()),
-        "SERVER_ERROR object too large for cache\r\nEND\r\n",
+    client.say(
+        format!("set k 0 0 {}\r\n{long}\r\nget k", long.len()),
+        "SERVER_ERROR object too large for cache\r\nEND",
     );
     // What is refused is not answered either where no answer is asked for.
     client.ask("flush_all noreply\r\nmn\r\n", "MN\r\n");

@@ -77,10 +77,9 @@ fn a_new_certificate_is_for_those_that_come_then() {
     let mut early = connect(address, authority.client(false));
     let old = shown(&mut early);
     authority.renew();
-    running.client().ask(
-        "refresh_certs\r\n",
-        "CLIENT_ERROR only an admin may do that\r\n",
-    );
+    running
+        .client()
+        .say("refresh_certs", "CLIENT_ERROR only an admin may do that");
     assert_eq!(shown(&mut connect(address, authority.client(false))), old);
     running.admin().ask("refresh_certs\r\n", "OK\r\n");
     assert_ne!(shown(&mut connect(address, authority.client(false))), old);

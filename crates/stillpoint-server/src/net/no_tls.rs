@@ -18,49 +18,30 @@ impl Certificate {
 #[derive(Debug)]
 pub(crate) enum Stream {}
 
+/// Methods of a type without values.
+macro_rules! never {
+    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        impl Stream {
+            $(pub(crate) fn $name(&self $(, _: $argument)*) -> $result {
+                match *self {}
+            })*
+        }
+    };
+}
+never! {
+    read(&OwnedFd, &mut [u8]) -> Result<usize, Errno>;
+    send(&OwnedFd, &mut Output, usize) -> Result<usize, Errno>;
+    is_sending() -> bool;
+    has_plaintext() -> bool;
+    is_handshaking() -> bool;
+    failure() -> Option<&str>;
+    footprint() -> usize;
+    idle_footprint() -> usize;
+    close(&OwnedFd) -> ();
+}
+
 impl Stream {
     pub(crate) fn new(certificate: &Certificate) -> Option<Self> {
         match *certificate {}
-    }
-
-    pub(crate) fn read(&mut self, _fd: &OwnedFd, _buffer: &mut [u8]) -> Result<usize, Errno> {
-        match *self {}
-    }
-
-    pub(crate) fn send(
-        &mut self,
-        _fd: &OwnedFd,
-        _output: &mut Output,
-        _most: usize,
-    ) -> Result<usize, Errno> {
-        match *self {}
-    }
-
-    pub(crate) fn is_sending(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn has_plaintext(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn is_handshaking(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn failure(&self) -> Option<&str> {
-        match *self {}
-    }
-
-    pub(crate) fn footprint(&self) -> usize {
-        match *self {}
-    }
-
-    pub(crate) fn idle_footprint(&self) -> usize {
-        match *self {}
-    }
-
-    pub(crate) fn close(&mut self, _fd: &OwnedFd) {
-        match *self {}
     }
 }

@@ -146,6 +146,12 @@ impl Client {
         self.expect(expected);
     }
 
+    /// The same, of a line without its end, and an answer without its.
+    #[track_caller]
+    pub fn say(&mut self, line: impl Display, answer: impl Display) {
+        self.ask(format!("{line}\r\n"), format!("{answer}\r\n"));
+    }
+
     /// Stores a value.
     #[track_caller]
     pub fn set(&mut self, key: impl Display, value: &str) {
