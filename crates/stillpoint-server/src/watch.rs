@@ -331,19 +331,23 @@ impl Evictions {
         }
     }
 
-    /// What was noted since the last time, and how many were skipped.
-    fn take(&self) -> (Noted, u64) {
-        if !self.any.load(Ordering::Relaxed) {
-            return (Noted::default(), 0);
+    /// Returns what was noted since the last time, and how many were skipped; `None` if nothing was noted.
+    #[inline]
+    fn take(&self) -> Option<(Noted, u64)> {
+        match self.any.load(Ordering::Relaxed) {
+            true => self.take_noted(),
+            false => None,
         }
+    }
+
+    #[cold]
+    fn take_noted(&self) -> Option<(Noted, u64)> {
         let mut fresh = Noted::default();
         fresh.reserve();
-        let Ok(mut noted) = self.noted.try_lock() else {
-            return (Noted::default(), 0);
-        };
+        let mut noted = self.noted.try_lock().ok()?;
         self.any.store(false, Ordering::Relaxed);
         let taken = std::mem::replace(&mut *noted, fresh);
-        (taken, self.skipped.swap(0, Ordering::Relaxed))
+        Some((taken, self.skipped.swap(0, Ordering::Relaxed)))
     }
 
     /// Returns whether a client watches those of any tenant.
@@ -433,7 +437,9 @@ impl Watchers {
 
     /// Tells of the evictions since the last time.
     pub(crate) fn tell_evictions(&self, directory: &Directory) {
-        let (noted, skipped) = self.evictions.take();
+        let Some((noted, skipped)) = self.evictions.take() else {
+            return;
+        };
         let mut start = 0;
         for (memory, [name_end, end]) in noted.ends {
             let (name, line) = (&noted.text[start..name_end], &noted.text[name_end..end]);
@@ -583,14 +589,14 @@ pub(crate) mod tests {
         // What no client watches is not noted.
         drop(all);
         note("gone", b"k4");
-        assert!(watchers.evictions.take().0.ends.is_empty());
+        assert!(watchers.evictions.take().is_none());
         note("other", b"k5");
         watchers.tell_evictions(&directory);
         assert_eq!(lines(&other), [line(2, "k5")]);
         drop((home, other));
         assert_eq!(watchers.count(), 1);
         note("", b"late");
-        assert!(watchers.evictions.take().0.ends.is_empty());
+        assert!(watchers.evictions.take().is_none());
     }
 
     /// One that is created with the name of a deleted one is not told of the deleted one's items.
