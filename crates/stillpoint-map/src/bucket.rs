@@ -81,7 +81,7 @@ impl Bucket {
     }
 
     #[inline]
-    pub fn set_word(&self, word: Word) {
+    fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: what was done to the chain before.
         self.word.store(word.bits(), Ordering::Release);
     }
@@ -172,18 +172,18 @@ impl Bucket {
     #[inline]
     pub fn remove_at_once(&self, entry: NonNull<Head>, tag: u8) -> Option<bool> {
         let word = self.word();
-        if !word.is_plain() {
-            return None;
-        }
         let is_in = |slot: &usize| self.slot(*slot).as_entry().map(Live::pointer) == Some(entry);
         let slot = word.with_tag(tag).find(is_in)?;
         self.take_at_once(word, slot, entry)
     }
 
-    /// Takes an entry out of the slot in which it was seen, with that word, which is plain. Returns
-    /// whether there is none left; `None` if nothing was done.
+    /// Takes an entry out of the slot in which it was seen, with that word. Returns whether there is none left;
+    /// `None` if nothing was done: the bucket has changed, or is not all of its chain.
     #[inline]
     pub fn take_at_once(&self, word: Word, slot: usize, entry: NonNull<Head>) -> Option<bool> {
+        if !word.is_plain() {
+            return None;
+        }
         let locked = self.lock(word)?;
         // Another thread may have replaced it, which does not show in the word.
         if self.slot(slot).as_entry().map(Live::pointer) != Some(entry) {
@@ -220,7 +220,7 @@ impl Bucket {
     }
 
     #[inline]
-    pub fn set_slot(&self, slot: usize, value: Slot<'_>) {
+    fn set_slot(&self, slot: usize, value: Slot<'_>) {
         // Release, pairs with `slot`: what it refers to is complete.
         self.slots[slot].store(value.word(), Ordering::Release);
     }
@@ -264,6 +264,41 @@ impl Bucket {
     }
 }
 
+/// A bucket that no other thread of this process reaches: in a chain or a table that is being made.
+#[derive(Clone, Copy, Debug)]
+pub struct Unshared<'t>(&'t Bucket);
+
+impl<'t> Unshared<'t> {
+    /// # Safety
+    ///
+    /// No other thread of this process reaches it as long as the result is used.
+    #[inline(always)]
+    pub unsafe fn of(bucket: &'t Bucket) -> Self {
+        Self(bucket)
+    }
+
+    #[inline(always)]
+    pub fn set_word(self, word: Word) {
+        self.0.set_word(word);
+    }
+
+    #[inline(always)]
+    pub fn set_slot(self, slot: usize, value: Slot<'_>) {
+        self.0.set_slot(slot, value);
+    }
+
+    /// Links `next` behind this bucket, whose word was to be `word`. Returns `next`.
+    pub fn link(self, word: Word, next: Box<Bucket>) -> Self {
+        let next = NonNull::from(Box::leak(next));
+        // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved.
+        self.set_slot(SLOTS - 1, unsafe { Slot::link(next) });
+        self.set_word(word.linked());
+        // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference, whose writes would
+        // end what the link may be used for.
+        Self(unsafe { next.as_ref() })
+    }
+}
+
 /// A bucket that no reader from now on finds.
 #[derive(Debug)]
 pub struct OldBucket(NonNull<Bucket>);
@@ -292,7 +327,7 @@ impl AnyBucket for &Bucket {
         Bucket::word(self)
     }
 
-    fn clear(self) {
+    unsafe fn clear(self) {
         if self.word() != Word::EMPTY {
             (0..SLOTS).for_each(|slot| self.set_slot(slot, Slot::NONE));
             self.set_word(Word::EMPTY);
@@ -309,23 +344,11 @@ impl AnyBucket for &Bucket {
     }
 }
 
-/// Where an entry is.
+/// Where an entry is, or an empty slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'t> {
+struct Place<'t> {
     bucket: &'t Bucket,
     slot: usize,
-}
-
-impl<'t> Place<'t> {
-    #[inline]
-    pub fn get(self) -> Slot<'t> {
-        self.bucket.slot(self.slot)
-    }
-
-    #[inline]
-    pub fn is_in(self, bucket: &Bucket) -> bool {
-        ptr::eq(self.bucket, bucket)
-    }
 }
 
 /// The lock of a chain, until this is dropped.
@@ -376,20 +399,29 @@ impl<'t> Locked<'t> {
         self.word.is_empty()
     }
 
-    /// The first place whose tag is `tag`, and perhaps another's, with an entry that `is_it`
-    /// accepts.
+    /// Returns the first entry whose tag is `tag`, and perhaps one with another's, that `is_it` accepts.
     #[inline]
     pub fn find(
         &self,
         tag: u8,
         mut is_it: impl FnMut(Live<'t, Head>) -> bool,
-    ) -> Option<Place<'t>> {
+    ) -> Option<Live<'t, Head>> {
+        let mut found = None;
+        self.place(tag, |entry| {
+            found = Some(entry).filter(|entry| is_it(*entry));
+            found.is_some()
+        })?;
+        found
+    }
+
+    /// Returns where the first such entry is.
+    #[inline]
+    fn place(&self, tag: u8, mut is_it: impl FnMut(Live<'t, Head>) -> bool) -> Option<Place<'t>> {
         let (mut bucket, mut word) = (self.home, self.word);
         loop {
             for slot in word.with_tag(tag) {
-                let place = Place { bucket, slot };
-                if place.get().as_entry().is_some_and(&mut is_it) {
-                    return Some(place);
+                if bucket.slot(slot).as_entry().is_some_and(&mut is_it) {
+                    return Some(Place { bucket, slot });
                 }
             }
             if !word.has_link() {
@@ -411,9 +443,9 @@ impl<'t> Locked<'t> {
         })
     }
 
-    /// The first empty place.
+    /// Returns the first empty place.
     #[inline]
-    pub fn free(&self) -> Option<Place<'t>> {
+    fn free(&self) -> Option<Place<'t>> {
         let (mut bucket, mut word) = (self.home, self.word);
         loop {
             if let Some(slot) = word.free() {
@@ -427,31 +459,44 @@ impl<'t> Locked<'t> {
         }
     }
 
-    /// Puts an entry into an empty place.
+    /// Puts an entry into the first empty slot. Returns whether that is one of the home. Returns `None`, and does
+    /// nothing, if there is none: [`extend`](Self::extend) the chain then.
     #[inline]
-    pub fn fill(&mut self, place: Place<'t>, slot: Slot<'_>, tag: u8) {
+    pub fn add(&mut self, slot: Slot<'_>, tag: u8) -> Option<bool> {
+        let place = self.free()?;
         let word = self.word(place.bucket).with(place.slot, tag);
         self.set_word(place.bucket, word);
         place.bucket.set_slot(place.slot, slot);
+        Some(ptr::eq(place.bucket, self.home))
     }
 
-    /// Replaces an entry.
+    /// Replaces an entry that has this tag. Returns false if it is not in the chain.
     #[inline]
-    pub fn replace(&mut self, place: Place<'t>, slot: Slot<'_>) {
-        place.bucket.set_slot(place.slot, slot);
+    pub fn replace(&mut self, old: Live<'_, Head>, slot: Slot<'_>, tag: u8) -> bool {
+        let place = self.place(tag, |entry| entry == old);
+        if let Some(place) = place {
+            place.bucket.set_slot(place.slot, slot);
+        }
+        place.is_some()
     }
 
-    /// Takes an entry out. Returns the buckets that have left the chain with it.
+    /// Takes an entry out that has this tag. Returns the buckets that have left the chain with it; `None` if it is
+    /// not in the chain.
     #[inline]
-    pub fn clear(&mut self, place: Place<'t>) -> impl Iterator<Item = OldBucket> + use<> {
+    pub fn remove(
+        &mut self,
+        entry: Live<'_, Head>,
+        tag: u8,
+    ) -> Option<impl Iterator<Item = OldBucket> + use<>> {
+        let place = self.place(tag, |other| other == entry)?;
         place.bucket.set_slot(place.slot, Slot::NONE);
         self.set_word(place.bucket, self.word(place.bucket).without(place.slot));
-        let left = if place.is_in(self.home) {
+        let left = if ptr::eq(place.bucket, self.home) {
             None
         } else {
             self.cut()
         };
-        Bucket::links_from(left).map(OldBucket)
+        Some(Bucket::links_from(left).map(OldBucket))
     }
 
     /// Cuts off the buckets without entries that end the chain. They still have their links, for readers
@@ -513,6 +558,17 @@ impl<'t> Locked<'t> {
     }
 }
 
+#[cfg(test)]
+impl Locked<'_> {
+    /// As [`add`](Self::add), and extends the chain if it is full.
+    pub fn add_behind(&mut self, slot: Slot<'_>, tag: u8) {
+        if self.add(slot, tag).is_none() {
+            self.extend(crate::resize::spare());
+            self.add(slot, tag).expect("it was extended");
+        }
+    }
+}
+
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -534,13 +590,8 @@ mod tests {
         let home = spare();
         for head in heads {
             let mut locked = home.lock(home.word()).expect("no other thread");
-            if locked.free().is_none() {
-                locked.extend(spare());
-            }
-            let place = locked.free().expect("it was extended");
             // SAFETY: the entries stay until the end of the test.
-            let slot = unsafe { Slot::entry(NonNull::from(head), 0, 1) };
-            locked.fill(place, slot, TAG);
+            locked.add_behind(unsafe { Slot::entry(NonNull::from(head), 0, 1) }, TAG);
         }
         home
     }
@@ -561,10 +612,10 @@ mod tests {
     /// Takes entries out, and returns how many buckets have left the chain.
     fn remove(home: &Bucket, heads: &mut [Head]) -> usize {
         let each = heads.iter_mut().map(|head| {
-            let head = NonNull::from(head);
             let mut locked = home.lock(home.word()).expect("no other thread");
-            let place = locked.find(TAG, |entry| entry.pointer() == head);
-            let left = locked.clear(place.expect("it is in the chain"));
+            // SAFETY: the entries stay until the end of the test.
+            let left = locked.remove(unsafe { Live::of(NonNull::from(head)) }, TAG);
+            let left = left.expect("it is in the chain");
             // SAFETY: boxes, which no other thread knows.
             let freed = |old: OldBucket| drop(unsafe { Box::from_raw(old.pointer().as_ptr()) });
             left.map(freed).count()

@@ -2,7 +2,6 @@
 //! moves to another one, and who moves it, is in [`crate::growth`].
 
 use crate::{
-    bucket::{Locked, Place},
     growth::{HasTables, Helper, Moves, Tables, World, is_looked_at},
     race::RaceCell,
     resize::{self, Move, Progress},
@@ -152,13 +151,11 @@ impl Pinned<Core> {
     ) -> Result<Live<'g, Head>, E> {
         let hash = old.hash();
         let (table, mut locked) = self.table().lock(hash);
-        let Some(place) = place_of(&locked, old, hash) else {
+        // SAFETY: it is published below, or not put in.
+        let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
+        if !locked.replace(old, slot, tag(hash)) {
             return Err(new);
-        };
-        // SAFETY: it is published below.
-        locked.replace(place, unsafe {
-            Slot::entry(new.head(), hash, table.bits())
-        });
+        }
         locked.unlock();
         fence_change();
         // SAFETY: it was put in just now.
@@ -201,7 +198,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
     ) -> Result<Live<'g, Head>, E> {
         let (table, hash) = (self.core().table(), new.hash());
         let mut spare = None;
-        let (table, place, added) = loop {
+        let (table, is_in_home, added) = loop {
             let (table, mut locked) = table.lock(hash);
             if let Some(unequal) = unequal {
                 // Both are in the chain's order, unless it has just grown. None of those in `unequal`
@@ -212,28 +209,27 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
                     return Err(new);
                 }
             }
-            let mut free = locked.free();
-            if free.is_none()
+            // SAFETY: it is published next, or not put in.
+            let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
+            let mut added = locked.add(slot, tag(hash));
+            if added.is_none()
                 && let Some(spare) = spare.take()
             {
                 locked.extend(spare);
                 let extended = &table.header().units.extended;
                 extended.fetch_add(1, Ordering::Relaxed);
-                free = locked.free();
+                added = locked.add(slot, tag(hash));
             }
-            if let Some(place) = free {
-                // SAFETY: it is published next.
-                let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
-                locked.fill(place, slot, tag(hash));
+            if let Some(is_in_home) = added {
                 // Before anything that may unwind: readers find the entry, so it must not be dropped.
                 // SAFETY: it was put in just now.
-                break (table, place, unsafe { new.publish() });
+                break (table, is_in_home, unsafe { new.publish() });
             }
             drop(locked);
             spare = Some(resize::spare());
         };
         self.note_added();
-        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
+        if !is_in_home && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
         }
         self.help();
@@ -295,8 +291,12 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
 
     /// As [`remove`](Self::remove), of an entry with that hash that was seen there, if that takes no more
     /// than its bucket. Returns whether it was done.
+    ///
+    /// # Safety
+    ///
+    /// It was seen in this map.
     #[inline]
-    pub fn remove_seen(self, entry: Live<'_, Head>, hash: u64, seen: Seen<'_>) -> bool {
+    pub unsafe fn remove_seen(self, entry: Live<'_, Head>, hash: u64, seen: Seen<'_>) -> bool {
         let Some(empty) = seen.remove_at_once(entry) else {
             return false;
         };
@@ -316,10 +316,9 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
     fn remove_after_waiting(self, entry: Live<'_, Head>) -> bool {
         let (table, hash) = (self.table(), entry.hash());
         let (table, mut locked) = table.lock(hash);
-        let Some(place) = place_of(&locked, entry, hash) else {
+        let Some(left) = locked.remove(entry, tag(hash)) else {
             return false;
         };
-        let left = locked.clear(place);
         let empty = locked.is_home_empty();
         drop(locked);
         self.note_removed(table, hash, empty);
@@ -333,7 +332,8 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
     }
 }
 
-impl<W: World<References>> Moves<W> for Core {
+// SAFETY: `Move::help` says so.
+unsafe impl<W: World<References>> Moves<W> for Core {
     fn move_chunk(writer: Writer<'_, Self, W>, under_way: Move<'_>, helper: Helper) -> Progress {
         match helper {
             Helper::Change if under_way.lets_off() => return Progress::NothingToTake,
@@ -362,9 +362,4 @@ pub fn fence_change() {
     // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
     // one sees the other's change.
     fence_after_rmw();
-}
-
-#[inline]
-fn place_of<'t>(locked: &Locked<'t>, entry: Live<'_, Head>, hash: u64) -> Option<Place<'t>> {
-    locked.find(tag(hash), |other| other == entry)
 }

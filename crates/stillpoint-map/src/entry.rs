@@ -125,19 +125,15 @@ impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
 pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
 
 impl<K, V> NewEntry<K, V> {
-    /// Makes an entry of a key with that hash, in a slot of the arena if there is one.
-    /// Ends the process without memory.
-    ///
-    /// # Safety
-    ///
-    /// The arena is for entries of this layout.
+    /// Makes an entry of a key with that hash, in a slot of the arena if there is one and its slots are for such
+    /// entries. Ends the process without memory.
     #[inline]
-    pub unsafe fn new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
+    pub fn new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
         // Else an entry in a box would be freed as one in a slab.
         let hash = hash & !IN_SLAB;
-        if let Some(slot) = arena.and_then(Arena::allocate) {
-            // SAFETY: of the arena just now; the rest is the caller's promise.
-            return unsafe { Self::in_slot(slot, hash, key, value) };
+        if let Some(slot) = arena.and_then(Arena::allocate_for::<Entry<K, V>>) {
+            // SAFETY: of the arena just now.
+            return unsafe { Self::in_slot(slot.cast(), hash, key, value) };
         }
         let layout = Layout::new::<Entry<K, V>>();
         // SAFETY: not of size 0.
@@ -274,8 +270,7 @@ mod tests {
     /// No bit of the hash that the caller gives says where the entry lies.
     #[test]
     fn entries_of_any_hashes_are_in_boxes() {
-        // SAFETY: without an arena.
-        let entry = unsafe { NewEntry::new(!0, 1, "one".to_owned(), None) };
+        let entry = NewEntry::new(!0, 1, "one".to_owned(), None);
         assert!(!entry.is_in_slab());
         assert_eq!((entry.key, entry.hash()), (1, !IN_SLAB));
         assert_eq!(entry.into_entry().value, "one");

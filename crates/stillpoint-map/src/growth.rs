@@ -17,7 +17,7 @@ use crate::{
     floor::{Floor, State},
     resize::{Move, Progress, is_sparse},
     section::{Pinned, Writer},
-    table::{FEWEST_BITS, Header, Kind, MOST_BITS, OldTable, Table},
+    table::{FEWEST_BITS, Header, Kind, MOST_BITS, NewTable, OldTable, Table},
 };
 use std::{ops::Deref, ptr};
 use stillpoint_platform::sync::{AtomicPtr, Ordering};
@@ -72,7 +72,11 @@ pub trait HasTables: Sized + Deref<Target = Tables<Self::Kind>> {
 }
 
 /// What differs between maps whose tables move.
-pub trait Moves<W>: HasTables {
+///
+/// # Safety
+///
+/// [`move_chunk`](Self::move_chunk) returns [`Progress::Finished`] only if all buckets have moved.
+pub unsafe trait Moves<W>: HasTables {
     /// Moves a chunk.
     fn move_chunk(
         writer: Writer<'_, Self, W>,
@@ -113,18 +117,19 @@ impl<S: Kind> Tables<S> {
     /// memory.
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = S::bits_for(entries)?;
-        Some(Self::of(Table::new(bits)?, Floor::new(bits, stays)))
+        Some(Self::of(NewTable::new(bits)?, Floor::new(bits, stays)))
     }
 
     /// Takes over this table.
-    pub fn of(table: Table<'_, S>, floor: Floor) -> Self {
+    pub fn of(table: NewTable<S>, floor: Floor) -> Self {
+        let bits = table.table().bits();
         let tables = Self {
-            current: AtomicPtr::new(table.into_word()),
+            current: AtomicPtr::new(table.into_word().as_ptr()),
             count: Count::new(),
             floor,
             driving: Driving::new(),
         };
-        tables.spread_out(table.bits());
+        tables.spread_out(bits);
         tables
     }
 
@@ -172,20 +177,20 @@ impl<S: Kind> Tables<S> {
         if current != table.into_word() || table.next().is_some() {
             return;
         }
-        let Some(next) = Table::new(bits) else { return };
-        if !self.attach(table, next) {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { next.unlinked().free() };
+        if let Some(next) = NewTable::new(bits) {
+            let _ = self.attach(table, next);
         }
     }
 
-    /// Makes `next`, which no other thread knows, the table that `table` moves to, unless there is one.
-    fn attach<'t>(&self, table: Table<'t, S>, next: Table<'t, S>) -> bool {
-        next.set_sparse(is_sparse(
-            self.count.get(),
-            table.buckets().max(next.buckets()),
-        ));
-        self.spread_out(next.bits());
+    /// Makes `next` the table that `table` moves to.
+    ///
+    /// # Errors
+    ///
+    /// If there is one.
+    fn attach(&self, table: Table<'_, S>, next: NewTable<S>) -> Result<(), NewTable<S>> {
+        let larger = table.buckets().max(next.table().buckets());
+        next.table().set_sparse(is_sparse(self.count.get(), larger));
+        self.spread_out(next.table().bits());
         table.set_next(next)
     }
 
@@ -244,7 +249,7 @@ impl<C: HasTables> Pinned<C> {
         let mut made = None;
         if last().bits() < bits {
             // Before the floor is raised, which stays as it is without memory.
-            made = Table::new(bits);
+            made = NewTable::new(bits);
             if made.is_none() {
                 return false;
             }
@@ -256,17 +261,13 @@ impl<C: HasTables> Pinned<C> {
                 break;
             }
             // None yet if the table has begun to shrink since the first look.
-            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
+            let Some(next) = made.take().or_else(|| NewTable::new(bits)) else {
                 return false;
             };
-            if self.attach(last, next) {
-                return true;
+            match self.attach(last, next) {
+                Ok(()) => return true,
+                Err(next) => made = Some(next),
             }
-            made = Some(next);
-        }
-        if let Some(made) = made {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { made.unlinked().free() };
         }
         true
     }
@@ -344,7 +345,7 @@ where
                 // The entries that come now fill it.
                 to.prefer_huge_pages(true);
             }
-            // SAFETY: this thread has replaced it, and all of it has moved.
+            // SAFETY: this thread has replaced it, and all of it has moved, by the promise of `Moves`.
             self.world().retire_table(unsafe { from.unlinked() });
             self.note_retired();
             let floor = self.floor.after_move();

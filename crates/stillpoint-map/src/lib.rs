@@ -69,10 +69,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The order of the files. Apart from a few types, each imports only files above it.
+// The files, from the machine to the interface.
 //
 // The machine, which knows no types of keys and values, and has the models:
-// - `section`: types that prove that a section is open;
+// - `section`: types that prove that a section is open; `race`: a cell for what the first of several threads makes;
 // - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
 // - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
 // - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;

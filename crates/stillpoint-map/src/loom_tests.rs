@@ -4,14 +4,14 @@
 //! a move without its lock or its second look, and an entry retired before its removal.
 
 use crate::{
-    bucket::{Locked, OldBucket},
+    bucket::{Locked, OldBucket, Unshared},
     core::Core,
     floor::Floor,
     growth::{HasTables, Tables},
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
     slot::{Head, Slot},
-    table::Table,
+    table::{NewTable, Table},
     walk::Walk,
     word::{SLOTS, tag},
 };
@@ -78,8 +78,10 @@ fn hash(bucket: u64, half: u64, tag: u64) -> u64 {
 
 const KEY: u64 = 9;
 
-/// A table of two buckets that the model ends with, and entries.
+/// A map without entries, which the model ends with, and entries.
 struct World {
+    core: ManuallyDrop<Core>,
+    /// Its table in the beginning.
     table: Table<'static>,
     entries: Vec<Box<Entry>>,
     /// Buckets that have left their chains.
@@ -97,15 +99,18 @@ impl World {
     }
 
     fn of_bits(bits: u32, entries: Vec<Box<Entry>>) -> Arc<Self> {
-        Self::of_table(Table::new(bits).unwrap(), entries)
+        Self::of_table(NewTable::new(bits).unwrap(), entries)
     }
 
-    fn of_table(table: Table<'static>, entries: Vec<Box<Entry>>) -> Arc<Self> {
-        let left = StdMutex::default();
+    fn of_table(table: NewTable, entries: Vec<Box<Entry>>) -> Arc<Self> {
+        let core = ManuallyDrop::new(Core::of(Tables::of(table, Floor::new(1, false))));
+        // SAFETY: it stays until the end of the model.
+        let table = unsafe { Table::from_word(pinned(&core).table().into_word()) };
         Arc::new(Self {
-            table,
+            core,
+            table: table.expect("it was made"),
             entries,
-            left,
+            left: StdMutex::default(),
         })
     }
 
@@ -132,12 +137,7 @@ impl World {
     fn insert(&self, index: usize) {
         let hash = self.hash(index);
         let (table, mut locked) = self.table.lock(hash);
-        if locked.free().is_none() {
-            locked.extend(resize::spare());
-        }
-        let place = locked.free().unwrap();
-        let slot = self.slot(index, table.bits());
-        locked.fill(place, slot, tag(hash));
+        locked.add_behind(self.slot(index, table.bits()), tag(hash));
     }
 
     /// Puts it in, unless one with its tag is there. Returns whether it was put in.
@@ -147,26 +147,21 @@ impl World {
         if locked.find(tag(hash), |_| true).is_some() {
             return false;
         }
-        let place = locked.free().unwrap();
-        let slot = self.slot(index, table.bits());
-        locked.fill(place, slot, tag(hash));
-        true
+        let added = locked.add(self.slot(index, table.bits()), tag(hash));
+        added.is_some()
     }
 
     fn remove(&self, index: usize) {
         let (_, mut locked) = self.table.lock(self.hash(index));
-        let place = locked.find(tag(self.hash(index)), |_| true).unwrap();
-        let left = locked.clear(place);
+        let left = locked.remove(self.live(index), tag(self.hash(index)));
         drop(locked);
-        self.left.lock().unwrap().extend(left);
+        self.left.lock().unwrap().extend(left.unwrap());
     }
 
     fn replace(&self, old: usize, new: usize) {
         let (table, mut locked) = self.table.lock(self.hash(old));
-        let is_it = |entry: Live<'_, Head>| entry.pointer() == self.entry(old);
-        let place = locked.find(tag(self.hash(old)), is_it).unwrap();
         let slot = self.slot(new, table.bits());
-        locked.replace(place, slot);
+        assert!(locked.replace(self.live(old), slot, tag(self.hash(old))));
     }
 
     /// The value of the entry with that entry's hash.
@@ -177,7 +172,7 @@ impl World {
 
     /// A move to a table of so many bits, under way.
     fn start_move(&self, bits: u32) -> Move<'static> {
-        assert!(self.table.set_next(Table::new(bits).unwrap()));
+        assert!(self.table.set_next(NewTable::new(bits).unwrap()).is_ok());
         Move::of(self.table).unwrap()
     }
 }

@@ -22,17 +22,9 @@ pub struct Memory<H, B, A>(Place, PhantomData<*mut (H, B, A)>);
 
 #[derive(Debug)]
 enum Place {
-    /// The header, the block's layout, and where in it the header is.
-    Allocated(NonNull<u8>, Layout, usize),
+    /// A block with its layout, and the header in it.
+    Allocated(NonNull<u8>, Layout, NonNull<u8>),
     Mapped(Mapped),
-}
-
-impl Place {
-    /// The block that was allocated.
-    fn block(header: NonNull<u8>, offset: usize) -> NonNull<u8> {
-        // SAFETY: the header is that far behind the block's beginning.
-        unsafe { header.sub(offset) }
-    }
 }
 
 /// Pages have no larger alignment.
@@ -79,12 +71,12 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
             }
             start
         };
-        Some(Self(Place::Allocated(start, layout, offset), PhantomData))
+        Some(Self(Place::Allocated(block, layout, start), PhantomData))
     }
 
     pub fn start(&self) -> NonNull<H> {
         match &self.0 {
-            Place::Allocated(start, ..) => start.cast(),
+            Place::Allocated(.., start) => start.cast(),
             Place::Mapped(mapped) => mapped.start().cast(),
         }
     }
@@ -92,8 +84,8 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
     /// The block and its layout, if the allocator can free it and it is small.
     pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
         match &self.0 {
-            Place::Allocated(start, layout, offset) if layout.size() < MAPPED_FROM => {
-                Some((Place::block(*start, *offset), *layout))
+            Place::Allocated(block, layout, _) if layout.size() < MAPPED_FROM => {
+                Some((*block, *layout))
             }
             _ => None,
         }
@@ -116,8 +108,9 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
     pub fn free(self) {
         match self.0 {
             // SAFETY: allocated with that layout. What the model's atomics own is dropped.
-            Place::Allocated(start, layout, offset) => unsafe {
+            Place::Allocated(block, layout, start) => unsafe {
                 if cfg!(stillpoint_loom) {
+                    let offset = start.addr().get() - block.addr().get();
                     let buckets = (layout.size() - offset - size_of::<H>()) / size_of::<B>();
                     let first = start.cast::<H>().add(1).cast::<B>();
                     for index in 0..buckets {
@@ -125,7 +118,7 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
                         start.cast::<A>().sub(1 + index).drop_in_place();
                     }
                 }
-                dealloc(Place::block(start, offset).as_ptr(), layout);
+                dealloc(block.as_ptr(), layout);
             },
             Place::Mapped(mapped) => mapped.free(),
         }
@@ -173,7 +166,8 @@ mod mapped {
         /// so what lies before the last 2 MiB is in huge pages, too, but for the beginning, where it does
         /// not fill one.
         pub fn zeroed(before: usize, header: usize, bytes: usize) -> Option<Self> {
-            let buckets = (bytes - before - header).checked_next_multiple_of(page_size())?;
+            let buckets = bytes.checked_sub(before.checked_add(header)?)?;
+            let buckets = buckets.checked_next_multiple_of(page_size())?;
             let bytes = before + header + buckets;
             let end = bytes.checked_next_multiple_of(HUGE)?;
             let from = end - bytes;

@@ -27,7 +27,7 @@
 //! that have been used.
 
 use crate::{
-    bucket::{Bucket, Locked, OldBucket},
+    bucket::{Bucket, Locked, OldBucket, Unshared},
     memory::prefetch,
     slot::{Slot, fits},
     split::split,
@@ -310,11 +310,14 @@ impl<'t> Move<'t> {
         };
         if unit + AHEAD < self.from.buckets() {
             let ahead = unit + AHEAD;
-            prefetch(self.from.at(ahead));
-            prefetch(self.to.at(2 * ahead));
-            prefetch(self.to.at(2 * ahead + 1));
+            prefetch(self.from.behind(ahead));
+            prefetch(self.to.behind(2 * ahead));
+            prefetch(self.to.behind(2 * ahead + 1));
         }
-        let halves = [0, 1].map(|half| self.to.at(2 * unit + half));
+        assert!(2 * unit + 1 < self.to.buckets());
+        // SAFETY: there are such. The unit has not moved, and is locked: so only this thread reaches them.
+        let halves =
+            [0, 1].map(|half| unsafe { Unshared::of(self.to.at_unchecked(2 * unit + half)) });
         let is_split = split(&locked, halves);
         if is_split {
             locked.set_moved();
@@ -328,7 +331,8 @@ impl<'t> Move<'t> {
         let each = self.news(unit).len();
         if each > 2 && !self.from.at(unit).word().is_moved() {
             // A thread that a fork has removed may have filled some.
-            self.to.clear(self.news(unit));
+            // SAFETY: this thread has taken the unit, which has not moved.
+            unsafe { self.to.clear(self.news(unit)) };
         }
         loop {
             let tried = match each {
@@ -350,17 +354,16 @@ impl<'t> Move<'t> {
         };
         let bits = self.from.bits();
         let mut counts = [0; 2];
-        for (slot, _, entry) in locked.entries() {
-            counts[usize::from(slot.grown(entry, bits).0)] += 1;
+        for (slot, ..) in locked.entries() {
+            counts[usize::from(slot.grown(bits).0)] += 1;
         }
         NeedsSpares::check(&counts, spares)?;
         let [lower, upper] = counts;
-        let mut halves = [
-            Filler::new(self.to.at(2 * unit), lower),
-            Filler::new(self.to.at(2 * unit + 1), upper),
-        ];
-        for (slot, tag, entry) in locked.entries() {
-            let (half, slot) = slot.grown(entry, bits);
+        // SAFETY: the unit has not moved, and is locked: so only this thread reaches its new buckets.
+        let mut halves = [(2 * unit, lower), (2 * unit + 1, upper)]
+            .map(|(index, left)| unsafe { Filler::new(Unshared::of(self.to.at(index)), left) });
+        for (slot, tag, _) in locked.entries() {
+            let (half, slot) = slot.grown(bits);
             halves[usize::from(half)].push(slot, tag, spares);
         }
         halves.into_iter().for_each(Filler::finish);
@@ -379,13 +382,12 @@ impl<'t> Move<'t> {
             let hash = entry.hash();
             // No other thread waits for this lock.
             let (table, mut bucket) = self.to.lock(hash);
-            if bucket.free().is_none() {
-                bucket.extend(spares.pop().expect("they were counted"));
-            }
-            let place = bucket.free().expect("it was extended");
             // SAFETY: it is in the map, and goes from one table to the other.
             let slot = unsafe { Slot::entry(entry.pointer(), hash, table.bits()) };
-            bucket.fill(place, slot, tag);
+            if bucket.add(slot, tag).is_none() {
+                bucket.extend(spares.pop().expect("they were counted"));
+                bucket.add(slot, tag).expect("it was extended");
+            }
         }
         locked.set_moved();
         Ok(true)
@@ -415,7 +417,9 @@ impl<'t> Move<'t> {
                 slot
             }
         };
-        let mut filler = Filler::new(self.to.at(unit), count);
+        // SAFETY: as in `try_grow`.
+        let bucket = unsafe { Unshared::of(self.to.at(unit)) };
+        let mut filler = Filler::new(bucket, count);
         for (slot, tag, _) in lower.entries() {
             filler.push(moved(slot, false), tag, spares);
         }
@@ -467,9 +471,9 @@ pub fn spare() -> Spare {
     bucket
 }
 
-/// Fills a bucket that no other thread knows, and chains more behind it.
+/// Fills a bucket, and chains more behind it.
 struct Filler<'t> {
-    bucket: &'t Bucket,
+    bucket: Unshared<'t>,
     word: Word,
     used: usize,
     /// How many are to come.
@@ -477,7 +481,7 @@ struct Filler<'t> {
 }
 
 impl<'t> Filler<'t> {
-    fn new(bucket: &'t Bucket, left: usize) -> Self {
+    fn new(bucket: Unshared<'t>, left: usize) -> Self {
         Self {
             bucket,
             word: Word::EMPTY,
@@ -488,14 +492,8 @@ impl<'t> Filler<'t> {
 
     fn push(&mut self, slot: Slot<'_>, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
-            let spare = NonNull::from(Box::leak(spares.pop().expect("they were counted")));
-            // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved.
-            self.bucket
-                .set_slot(self.used, unsafe { Slot::link(spare) });
-            self.bucket.set_word(self.word.linked());
-            // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference,
-            // whose writes would end what the link may be used for.
-            let spare = unsafe { spare.as_ref() };
+            let spare = spares.pop().expect("they were counted");
+            let spare = self.bucket.link(self.word, spare);
             *self = Self::new(spare, self.left);
         }
         self.bucket.set_slot(self.used, slot);
@@ -516,7 +514,7 @@ impl<'t> Filler<'t> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::slot::Head;
+    use crate::{slot::Head, table::NewTable};
 
     /// It may be what a thread was filling that a fork has removed. Of a bucket that is all of its
     /// chain, and of one with a link; to a table of twice the size, and to a sparse one.
@@ -526,7 +524,9 @@ mod tests {
             .into_iter()
             .flat_map(|n| [(n, 2), (n, 4)])
         {
-            let [from, to] = [1, bits].map(|bits| Table::<References>::new(bits).expect("memory"));
+            let [old, new] =
+                [1, bits].map(|bits| NewTable::<References>::new(bits).expect("memory"));
+            let (from, to) = (old.table(), new.table());
             let mut heads = [(); SLOTS + 2].map(|()| Head::new(0));
             let mut slots = heads
                 .iter_mut()
@@ -535,16 +535,14 @@ mod tests {
             let left = slots.next().expect("there is one");
             for index in 0..to.buckets() {
                 // In the middle of a fill, and locked.
-                to.at(index).set_slot(SLOTS - 2, left);
-                to.at(index).set_word(Word::EMPTY.with(0, 1).locked());
+                // SAFETY: no other thread knows it.
+                let bucket = unsafe { Unshared::of(to.at(index)) };
+                bucket.set_slot(SLOTS - 2, left);
+                bucket.set_word(Word::EMPTY.with(0, 1).locked());
             }
             for slot in slots.take(entries) {
                 let mut locked = from.lock_at(0).expect("it has not moved");
-                if locked.free().is_none() {
-                    locked.extend(spare());
-                }
-                let place = locked.free().expect("it was extended");
-                locked.fill(place, slot, 1);
+                locked.add_behind(slot, 1);
             }
             // SAFETY: a box, which no other thread knows.
             let retire = |old: OldBucket| drop(unsafe { Box::from_raw(old.pointer().as_ptr()) });
@@ -555,11 +553,6 @@ mod tests {
                 let bucket = to.at(index);
                 assert!((0..SLOTS).all(|slot| bucket.slot(slot) == Slot::NONE));
                 assert_eq!(bucket.word(), Word::EMPTY);
-            }
-            // SAFETY: no other thread knows them.
-            unsafe {
-                from.free();
-                to.free();
             }
         }
     }

@@ -188,14 +188,15 @@ impl<'t> Slot<'t> {
         self.0.addr() as u16
     }
 
-    /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the
-    /// table here uses `used` bits. The slot holds this entry.
+    /// Returns the slot in a table of twice the size, and whether it is in the upper of the two buckets, if the
+    /// table here uses `used` bits.
     #[inline]
-    pub fn grown(self, entry: Live<'t, Head>, used: u32) -> (bool, Self) {
-        if !self.is_exhausted() {
+    pub fn grown(self, used: u32) -> (bool, Self) {
+        let exhausted = self.as_entry().filter(|_| self.is_exhausted());
+        let Some(entry) = exhausted else {
             // SAFETY: it is not exhausted.
             return unsafe { self.grown_by_its_bits() };
-        }
+        };
         let bits = bits_after(entry.hash(), used);
         let grown = Self::with_bits(entry.pointer(), bits << 1);
         (bits >> 15 != 0, grown)
@@ -281,7 +282,7 @@ mod tests {
                 if shrinks {
                     slot = slot.shrunk(bucket(used + 1) & 1 == 1).unwrap();
                 } else {
-                    let (upper, grown) = slot.grown(live, used);
+                    let (upper, grown) = slot.grown(used);
                     assert_eq!(bucket(used) << 1 | upper as u64, bucket(used + 1), "{used}");
                     slot = grown;
                 }

@@ -4,15 +4,15 @@
 //! where they go, which cannot be foretold.
 
 use crate::{
-    bucket::{Bucket, Locked},
+    bucket::{Locked, Unshared},
     slot::Slot,
     word::{SLOTS, Slots},
 };
 
-/// Fills the two buckets of a larger table, which no other thread knows. Returns false, and leaves
+/// Fills the two buckets of a larger table. Returns false, and leaves
 /// anything in their slots, even false links, if the bucket has a link, or an entry whose slot has no bits of its hash left.
 #[inline]
-pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
+pub fn split(locked: &Locked<'_>, [lower, upper]: [Unshared<'_>; 2]) -> bool {
     let Some((home, word)) = locked.home_alone() else {
         return false;
     };
@@ -41,7 +41,7 @@ pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{resize::spare, slot::Head};
+    use crate::{bucket::Bucket, resize::spare, section::Live, slot::Head};
     use std::ptr::NonNull;
 
     /// Entries of a bucket of a table of two, with that many bits of the hash in each slot's.
@@ -49,13 +49,17 @@ mod tests {
         let home = spare();
         for (tag, head) in (1..).zip(heads) {
             let mut locked = home.lock(home.word()).expect("no other thread");
-            let place = locked.free().expect("they fit");
             let hash = head.hash();
             // SAFETY: the entries stay until the end of the test.
             let slot = unsafe { Slot::entry(NonNull::from(head), hash, used) };
-            locked.fill(place, slot, tag);
+            locked.add(slot, tag).expect("they fit");
         }
         home
+    }
+
+    fn unshared(halves: &[Box<Bucket>; 2]) -> [Unshared<'_>; 2] {
+        // SAFETY: no other thread knows them.
+        [0, 1].map(|half| unsafe { Unshared::of(&halves[half]) })
     }
 
     /// Where entries are, and with which tags.
@@ -85,14 +89,14 @@ mod tests {
             let home = filled(&mut heads, 1);
             let mut locked = home.lock(home.word()).expect("no other thread");
             for slot in (0..SLOTS).filter(|slot| taken >> slot & 1 == 0) {
-                let head = NonNull::from(&heads[slot]);
-                let place = locked.find(slot as u8 + 1, |entry| entry.pointer() == head);
-                let left = locked.clear(place.expect("it is there"));
-                assert_eq!(left.count(), 0);
+                // SAFETY: the entries stay until the end of the test.
+                let entry = unsafe { Live::of(NonNull::from(&heads[slot])) };
+                let left = locked.remove(entry, slot as u8 + 1);
+                assert_eq!(left.expect("it is there").count(), 0);
             }
             let mut others = [Head::new(0), Head::new(0)];
             let halves = [(); 2].map(|()| filled(&mut others, 2));
-            assert!(split(&locked, [&halves[0], &halves[1]]));
+            assert!(split(&locked, unshared(&halves)));
             for (half, bucket) in halves.iter().enumerate() {
                 let goes = |slot: &usize| taken >> slot & 1 == 1 && way >> slot & 1 == half;
                 let expected: Vec<_> = (0..SLOTS)
@@ -110,7 +114,7 @@ mod tests {
         let halves = [(); 2].map(|()| spare());
         let tries = |home: &Bucket| {
             let locked = home.lock(home.word()).expect("no other thread");
-            split(&locked, [&halves[0], &halves[1]])
+            split(&locked, unshared(&halves))
         };
         // Fifteen bits, and then none.
         let mut home = filled(&mut heads[..1], 1);
@@ -120,8 +124,10 @@ mod tests {
             assert_eq!(place.map(usize::from).iter().sum::<usize>(), 1);
             let half = &halves[usize::from(place[0])];
             home = spare();
-            home.set_slot(0, half.slot(0));
-            home.set_word(half.word());
+            // SAFETY: no other thread knows it.
+            let unshared = unsafe { Unshared::of(&home) };
+            unshared.set_slot(0, half.slot(0));
+            unshared.set_word(half.word());
         }
         assert!(!tries(&home));
         let home = filled(&mut heads, 1);

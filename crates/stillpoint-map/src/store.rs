@@ -229,8 +229,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     fn add_new(&self, hash: u64, key: K, value: V) {
         let writer = self.writer_or_end();
         let arena = writer.arena(Layout::new::<Entry<K, V>>());
-        // SAFETY: of this map, whose entries are all of these types.
-        let new = unsafe { NewEntry::new(hash, key, value, arena) };
+        let new = NewEntry::new(hash, key, value, arena);
         let added = writer.insert(new, None);
         debug_assert!(added.is_ok(), "it is put in whatever is there");
     }

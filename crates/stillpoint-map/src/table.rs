@@ -23,6 +23,7 @@ use std::{
     alloc::Layout,
     fmt,
     marker::PhantomData,
+    mem::ManuallyDrop,
     ops::Range,
     ptr::{self, NonNull},
 };
@@ -94,9 +95,13 @@ pub unsafe trait Old {
 pub trait AnyBucket: Copy {
     fn word(self) -> Word;
 
-    /// Empties a bucket that no other thread of this process can reach: this one has filled it in vain, or a
-    /// thread that a fork has removed. An empty one is only read, which takes no memory.
-    fn clear(self);
+    /// Empties a bucket that this thread has filled in vain, or a thread that a fork has removed. An empty one is only
+    /// read, which takes no memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread of this process reaches it.
+    unsafe fn clear(self);
 
     /// Frees what is behind the bucket, which has not moved.
     ///
@@ -176,45 +181,6 @@ impl<S: Kind> fmt::Debug for Table<'_, S> {
 }
 
 impl<'t, S: Kind> Table<'t, S> {
-    /// Makes an empty table that uses `bits` bits of each hash: at least [`FEWEST_BITS`]. `None` without memory.
-    pub fn new(bits: u32) -> Option<Self> {
-        assert!(bits >= FEWEST_BITS, "a table has more than one bucket");
-        let memory = Memory::of_buckets(bits)?;
-        let is_large = memory.is_mapped();
-        Self::in_memory(memory, bits, is_large)
-    }
-
-    /// Makes one whose stretches are claimed and passed, as models have no other large ones.
-    #[cfg(all(test, stillpoint_loom))]
-    pub fn large(bits: u32) -> Option<Self> {
-        Self::in_memory(Memory::of_buckets(bits)?, bits, true)
-    }
-
-    fn in_memory(
-        memory: Memory<Header<S>, S::Behind, S::Before>,
-        bits: u32,
-        is_large: bool,
-    ) -> Option<Self> {
-        let header = Header {
-            next: AtomicPtr::new(ptr::null_mut()),
-            used: Used::new(is_large, 1 << bits)?,
-            sparse: AtomicBool::new(false),
-            pages: Pages::new(memory.is_mapped(), 1 << bits),
-            memory,
-            units: Units {
-                taken: AtomicU64::new(0),
-                done: AtomicU64::new(0),
-                extended: AtomicU64::new(0),
-            },
-            aligned: ([], []),
-        };
-        let start = header.memory.start();
-        // SAFETY: the memory has room for it there, and is no other's.
-        unsafe { start.write(header) };
-        let shift = 64 - bits as usize;
-        Some(Self::of(start.map_addr(|address| address | shift)))
-    }
-
     /// The memory of a table that uses `bits` bits of each hash. `None` if no memory can be so large.
     pub fn layout(bits: u32) -> Option<Layout> {
         Memory::<Header<S>, S::Behind, S::Before>::layout(bits)
@@ -284,9 +250,32 @@ impl<'t, S: Kind> Table<'t, S> {
         first.wrapping_add(index)
     }
 
-    /// The bucket of that number, which is below [`Table::buckets`].
+    /// Returns the bucket of that number.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer buckets.
     #[inline(always)]
     pub fn at(self, index: usize) -> S::Bucket<'t> {
+        assert!(index < self.buckets());
+        // SAFETY: there are more.
+        unsafe { self.at_unchecked(index) }
+    }
+
+    /// Returns the home of a hash in this table, where it may not be any more.
+    #[inline(always)]
+    pub fn home_of(self, hash: u64) -> S::Bucket<'t> {
+        // SAFETY: as many bits of a hash as choose a bucket are the number of one.
+        unsafe { self.at_unchecked(self.index(hash)) }
+    }
+
+    /// As [`at`](Self::at), without a look at how many buckets there are.
+    ///
+    /// # Safety
+    ///
+    /// There are more.
+    #[inline(always)]
+    pub unsafe fn at_unchecked(self, index: usize) -> S::Bucket<'t> {
         let before = self.start().cast::<S::Before>().wrapping_sub(1 + index);
         // SAFETY: the header has that many parts on each side.
         unsafe { S::bucket(&*before, &*self.behind(index)) }
@@ -340,10 +329,16 @@ impl<'t, S: Kind> Table<'t, S> {
         word.is_moved() || word == Word::EMPTY && is_passed()
     }
 
-    /// Empties the buckets of a range, which no other thread of this process can reach ([`AnyBucket::clear`]).
-    pub fn clear(self, buckets: Range<usize>) {
-        let used = self.used().of(buckets);
-        used.for_each(|index| self.at(index).clear());
+    /// Empties the buckets of a range.
+    ///
+    /// # Safety
+    ///
+    /// As for [`AnyBucket::clear`].
+    pub unsafe fn clear(self, buckets: Range<usize>) {
+        for index in self.used().of(buckets) {
+            // SAFETY: the caller's promise.
+            unsafe { self.at(index).clear() };
+        }
     }
 
     /// Returns the first hash in `hash..=last` whose home, here or in a later table, may have been used, for
@@ -407,16 +402,23 @@ impl<'t, S: Kind> Table<'t, S> {
         last
     }
 
-    /// Makes `next` the table that this one moves to, unless there is one.
-    pub fn set_next(self, next: Self) -> bool {
+    /// Makes `next` the table that this one moves to.
+    ///
+    /// # Errors
+    ///
+    /// If there is one.
+    pub fn set_next(self, next: NewTable<S>) -> Result<(), NewTable<S>> {
+        let bits = next.table().bits();
+        assert!(bits + 1 >= self.bits(), "a move makes one bucket of two");
+        let word = next.into_word();
         // Release, pairs with `next`: the table is complete.
         let set = self.header().next.compare_exchange(
             ptr::null_mut(),
-            next.into_word(),
+            word.as_ptr(),
             Ordering::Release,
             Ordering::Relaxed,
         );
-        set.is_ok()
+        set.map(drop).map_err(|_| NewTable(word))
     }
 
     /// The table, this one or a later, and the number of the bucket in it, that is the home of
@@ -426,7 +428,7 @@ impl<'t, S: Kind> Table<'t, S> {
         let mut table = self;
         loop {
             let index = table.index(hash);
-            let word = table.at(index).word();
+            let word = table.home_of(hash).word();
             if !table.has_moved(index, word) {
                 return (table, index, word);
             }
@@ -462,6 +464,70 @@ impl<'t, S: Kind> Table<'t, S> {
     }
 }
 
+/// A table that no other thread knows yet. It is freed when this is dropped.
+pub struct NewTable<S: Kind = References>(NonNull<Header<S>>);
+
+impl<S: Kind> NewTable<S> {
+    /// Makes an empty table that uses `bits` bits of each hash: [`FEWEST_BITS`] to [`MOST_BITS`]. Returns `None`
+    /// without memory.
+    pub fn new(bits: u32) -> Option<Self> {
+        assert!(
+            (FEWEST_BITS..=MOST_BITS).contains(&bits),
+            "no table has 2^{bits} buckets"
+        );
+        let memory = Memory::of_buckets(bits)?;
+        let is_large = memory.is_mapped();
+        Self::in_memory(memory, bits, is_large)
+    }
+
+    /// Makes one whose stretches are claimed and passed, as models have no other large ones.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn large(bits: u32) -> Option<Self> {
+        Self::in_memory(Memory::of_buckets(bits)?, bits, true)
+    }
+
+    fn in_memory(
+        memory: Memory<Header<S>, S::Behind, S::Before>,
+        bits: u32,
+        is_large: bool,
+    ) -> Option<Self> {
+        let header = Header {
+            next: AtomicPtr::new(ptr::null_mut()),
+            used: Used::new(is_large, 1 << bits)?,
+            sparse: AtomicBool::new(false),
+            pages: Pages::new(memory.is_mapped(), 1 << bits),
+            memory,
+            units: Units {
+                taken: AtomicU64::new(0),
+                done: AtomicU64::new(0),
+                extended: AtomicU64::new(0),
+            },
+            aligned: ([], []),
+        };
+        let start = header.memory.start();
+        // SAFETY: the memory has room for it there, and is no other's.
+        unsafe { start.write(header) };
+        let shift = 64 - bits as usize;
+        Some(Self(start.map_addr(|address| address | shift)))
+    }
+
+    pub fn table(&self) -> Table<'_, S> {
+        Table::of(self.0)
+    }
+
+    /// Returns the word that refers to the table, and owns it.
+    pub fn into_word(self) -> NonNull<Header<S>> {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl<S: Kind> Drop for NewTable<S> {
+    fn drop(&mut self) {
+        // SAFETY: no other thread knows it.
+        unsafe { self.table().free() };
+    }
+}
+
 /// A table that no reader from now on finds, without its chains.
 pub struct OldTable<S: Kind = References>(NonNull<Header<S>>);
 
@@ -471,10 +537,11 @@ unsafe impl<S: Kind> Send for OldTable<S> {}
 impl<S: Kind> OldTable<S> {
     /// The block that it is, if it is a small one of the allocator's.
     pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
-        self.table().header().memory.as_block()
+        Table::of(self.0).header().memory.as_block()
     }
 
-    /// The table, while there is memory of it.
+    /// The table, while there is memory of it. Its entries may have gone.
+    #[cfg(test)]
     pub fn table(&self) -> Table<'_, S> {
         Table::of(self.0)
     }
@@ -487,7 +554,7 @@ impl<S: Kind> OldTable<S> {
     pub unsafe fn free(self) {
         // SAFETY: written by `new`; the rest of the header needs no drop.
         let (memory, used) = unsafe {
-            let start = self.table().start();
+            let start = Table::of(self.0).start();
             (
                 ptr::read(&raw const (*start).memory),
                 ptr::read(&raw const (*start).used),
@@ -531,18 +598,12 @@ impl<'t> Table<'t> {
                     word,
                     slot: at.slot(),
                 };
-                Some((entry, word.is_plain().then_some(seen)))
+                Some((entry, Some(seen)))
             }
             Found::Nothing => None,
             Found::Elsewhere if word == Word::EMPTY && self.next().is_none() => None,
             Found::Elsewhere => Some((self.find_elsewhere(word, hash, is_it)?, None)),
         }
-    }
-
-    /// The home of a hash in this table, where it may not be any more.
-    #[inline(always)]
-    pub fn home_of(self, hash: u64) -> &'t Bucket {
-        self.at(self.index(hash))
     }
 
     /// Looks behind the home of a hash, whose word was this, or into the next table.
@@ -575,7 +636,7 @@ impl<'t> Table<'t> {
     pub unsafe fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
         let index = self.index(hash);
         // SAFETY: the caller's promise.
-        let (home, slot) = unsafe { (self.at(index), Slot::entry(entry, hash, self.bits())) };
+        let (home, slot) = unsafe { (self.home_of(hash), Slot::entry(entry, hash, self.bits())) };
         home.add_at_once(slot, tag(hash), || self.used().claim(index))
             // SAFETY: the same.
             || home.word().is_moved() && unsafe { self.add_to_next(entry, hash) }
@@ -590,7 +651,7 @@ impl<'t> Table<'t> {
             // SAFETY: the caller's promise.
             let slot = unsafe { Slot::entry(entry, hash, next.bits()) };
             let index = next.index(hash);
-            next.at(index)
+            next.home_of(hash)
                 .add_at_once(slot, tag(hash), || next.used().claim(index))
         })
     }
@@ -611,7 +672,7 @@ impl<'t> Table<'t> {
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
-            if let Some(locked) = table.lock_at(table.index(hash)) {
+            if let Some(locked) = table.lock_home(table.home_of(hash), table.index(hash)) {
                 return (table, locked);
             }
             table = table.next().expect("what has moved is in the next table");
@@ -621,7 +682,11 @@ impl<'t> Table<'t> {
     /// Locks the chain of that number; `None` if it has moved.
     #[inline]
     pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
-        let home = self.at(index);
+        self.lock_home(self.at(index), index)
+    }
+
+    #[inline(always)]
+    fn lock_home(self, home: &'t Bucket, index: usize) -> Option<Locked<'t>> {
         let word = home.word();
         if word == Word::EMPTY && !self.used().claim(index) {
             return None;
@@ -676,7 +741,7 @@ extern "C" fn broken() -> ! {
     panic!("a bucket that has moved is in no table");
 }
 
-/// Where an entry was seen: in a bucket that was all of its chain, and not locked.
+/// Where an entry was seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'t> {
     table: Table<'t>,

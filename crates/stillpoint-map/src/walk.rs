@@ -96,7 +96,8 @@ impl<'g> Walk<'g> {
         // What a bucket has may have changed when the walk comes there, and may be free by then:
         // nothing but time depends on it.
         if index + FAR < table.buckets() {
-            fetch(table, index);
+            // SAFETY: there are.
+            unsafe { fetch(table, index) };
         }
         Some((table, index, word))
     }
@@ -121,7 +122,8 @@ impl<'g> Walk<'g> {
         // An entry that stays in the map is in no bucket that a move has passed, or will pass.
         let moves = table.next().is_some();
         while index < buckets {
-            let bucket = table.at(index);
+            // SAFETY: there are `buckets`.
+            let bucket = unsafe { table.at_unchecked(index) };
             let word = bucket.word();
             // The step that follows may pass stretches without entries.
             let is_passed = word == Word::EMPTY && (moves || index.is_multiple_of(STRETCH));
@@ -129,7 +131,8 @@ impl<'g> Walk<'g> {
                 break;
             }
             if index + FAR < buckets {
-                fetch(table, index);
+                // SAFETY: there are.
+                unsafe { fetch(table, index) };
             }
             let mut link = None;
             for slot in word.taken() {
@@ -159,11 +162,16 @@ impl<'g> Walk<'g> {
     }
 }
 
-/// Fetches what a walk that is at the bucket of that number will visit. There are buckets so far ahead.
+/// Fetches what a walk that is at the bucket of that number will visit.
+///
+/// # Safety
+///
+/// There are more than [`FAR`] buckets from that one on.
 #[inline(always)]
-fn fetch(table: Table<'_>, index: usize) {
-    prefetch(table.at(index + FAR));
-    let near = table.at(index + NEAR);
+unsafe fn fetch(table: Table<'_>, index: usize) {
+    prefetch(table.behind(index + FAR));
+    // SAFETY: the caller's promise, as it is nearer.
+    let near = unsafe { table.at_unchecked(index + NEAR) };
     // All slots, as how many have an entry cannot be foretold; in place of one without, the bucket.
     for slot in 0..SLOTS {
         let entry = near.slot(slot).pointer();

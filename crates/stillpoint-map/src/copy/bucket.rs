@@ -468,7 +468,7 @@ impl<K, V> AnyBucket for Bucket<'_, K, V> {
         Bucket::word(&self)
     }
 
-    fn clear(self) {
+    unsafe fn clear(self) {
         if self.word() != Word::EMPTY || !self.behind().0.is_null() {
             self.set_behind(Behind::nothing());
             // SAFETY: the caller is alone with it.

@@ -81,7 +81,8 @@ impl<K, V, C: Copy> HasTables for Core<K, V, C> {
 /// Entries in slots have no hashes with them: so a table that grows asks for those of the keys, before any lock
 /// is taken. That is user code, and left to the threads that change the map. Tables that shrink, or only
 /// leave their spills behind, need no hashes: the service thread moves them, too.
-impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Core<K, V, C> {
+// SAFETY: `Units::add_done` says so.
+unsafe impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Moves<W> for Core<K, V, C> {
     fn move_chunk(writer: Writer<'_, Self, W>, under_way: Move<'_, K, V>, _: Helper) -> Progress {
         under_way.help(writer)
     }

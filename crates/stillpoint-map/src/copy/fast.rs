@@ -26,9 +26,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Writer<'g, 
     fn bucket_of(self, hash: u64) -> (Table<'g, K, V>, usize, Bucket<'g, K, V>, Word) {
         let table = self.core().table();
         table.fetch(hash);
-        let index = table.index(hash);
-        let bucket = table.at(index);
-        (table, index, bucket, bucket.word())
+        let bucket = table.home_of(hash);
+        (table, table.index(hash), bucket, bucket.word())
     }
 
     /// Puts an entry in, unless its bucket has one with its tag or asks for more. Returns whether it

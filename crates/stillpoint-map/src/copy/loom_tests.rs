@@ -26,7 +26,7 @@ use crate::{
     growth::{self, HasTables, Tables},
     resize::Progress,
     section::{Pinned, Writer},
-    table::OldTable,
+    table::{NewTable, OldTable},
     word::SLOTS,
 };
 use std::{
@@ -268,7 +268,7 @@ impl<P: Leaves> Map<P> {
     /// The table, for a move to another one of so many bits.
     fn start_move(&self, bits: u32) -> Move<'_, u64, u64> {
         let from = self.table();
-        assert!(from.set_next(Table::new(bits).unwrap()));
+        assert!(from.set_next(NewTable::new(bits).unwrap()).is_ok());
         Move::of(from).unwrap()
     }
 

@@ -227,7 +227,8 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         if from.at(self.under_way.olds(unit).start).word().is_moved() {
             return Chunk::Moved;
         }
-        to.clear(self.under_way.news(unit));
+        // SAFETY: this thread has taken the unit, which has not moved.
+        unsafe { to.clear(self.under_way.news(unit)) };
         let mut hashes = Hashes::default();
         for tries in 0..TRIES {
             match self.try_move(unit, (&mut hashes, &mut *nodes), tries > 0) {
@@ -342,7 +343,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::{table::Table, tests::Alone};
+    use crate::{copy::tests::Alone, table::NewTable};
     use std::cell::Cell;
     use stillpoint_platform::sync::Ordering;
 
@@ -377,7 +378,7 @@ mod tests {
     /// Starts a move of `map` to a table of these bits. Returns what a thread of this process takes.
     fn take(map: &Alone, bits: u32, process: u64) -> Taken<'_, u64, u64, (), &Alone> {
         let from = map.table();
-        assert!(from.set_next(Table::new(bits).expect("memory")));
+        assert!(from.set_next(NewTable::new(bits).expect("memory")).is_ok());
         Taken {
             under_way: Move::of(from).expect("it moves"),
             units: 0..16,
@@ -441,11 +442,18 @@ mod tests {
             let key = |number| of_half(number, 63 - bits);
             (0..entries).for_each(|number| map.put(key(number), number));
             if is_merged {
-                assert!(map.table().set_next(Table::new(bits).expect("memory")));
+                assert!(
+                    map.table()
+                        .set_next(NewTable::new(bits).expect("memory"))
+                        .is_ok()
+                );
                 while map.writer().help() != Progress::Finished {}
             }
             let from = map.table();
-            assert!(from.set_next(Table::new(bits + more).expect("memory")));
+            assert!(
+                from.set_next(NewTable::new(bits + more).expect("memory"))
+                    .is_ok()
+            );
             let first = 1000;
             TO_PUT.set(Some((&raw const map, first, 63 - bits)));
             HASHED.set(0);
@@ -470,7 +478,8 @@ mod tests {
         let (map, keys) = (Alone::new(1000, true, hash_of), 2..12_u64);
         keys.clone().for_each(|key| map.put(key, key));
         let from = map.table();
-        let to = Table::new(from.bits() + 3).expect("memory");
+        let new = NewTable::new(from.bits() + 3).expect("memory");
+        let to = new.table();
         for index in 0..to.buckets() {
             to.used().claim(index);
             // SAFETY: no other thread knows it.
@@ -480,9 +489,11 @@ mod tests {
             filler.push(Hashed { key, value, hash });
             filler.finish();
         }
-        assert!(from.set_next(to));
+        let bits = to.bits();
+        assert!(from.set_next(new).is_ok());
         while map.writer().help() != Progress::Finished {}
-        assert_eq!(map.table().bits(), to.bits());
+        let to = map.table();
+        assert_eq!(to.bits(), bits);
         let mut left = 0;
         for bucket in (0..to.buckets()).map(|index| to.at(index)) {
             // SAFETY: the word is the bucket's.

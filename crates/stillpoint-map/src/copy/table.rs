@@ -64,7 +64,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         take: impl FnOnce((K, V)) -> R,
     ) -> Option<R> {
         self.fetch(hash);
-        let bucket = self.at(self.index(hash));
+        let bucket = self.home_of(hash);
         let word = bucket.word();
         if word.may_be_in_next() {
             return self.find_in_next(hash, is_it, take);

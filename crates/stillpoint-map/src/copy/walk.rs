@@ -164,7 +164,8 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         while index + TOGETHER <= buckets {
             let (mut slots, mut plain) = (0_u64, 0);
             while plain < TOGETHER {
-                let word = table.at(index + plain).word();
+                // SAFETY: there are `buckets`.
+                let word = unsafe { table.at_unchecked(index + plain) }.word();
                 // The step that follows may pass stretches without entries.
                 let at = index + plain;
                 let is_passed = word == Word::EMPTY && (moves || at.is_multiple_of(STRETCH));

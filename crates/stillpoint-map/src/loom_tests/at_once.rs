@@ -164,13 +164,11 @@ fn loom_an_entry_is_replaced_or_removed() {
         let replaces = thread::spawn(move || {
             let world = &*theirs;
             let (table, mut locked) = world.table.lock(world.hash(0));
-            let is_it = |entry: Live<'_, Head>| entry.pointer() == world.entry(0);
-            let place = locked.find(tag(world.hash(0)), is_it);
-            if let Some(place) = place {
-                let slot = world.slot(1, table.bits());
-                locked.replace(place, slot);
-            }
-            place.is_some()
+            locked.replace(
+                world.live(0),
+                world.slot(1, table.bits()),
+                tag(world.hash(0)),
+            )
         });
         let removed = world.remove_at_once(0).is_some();
         let replaced = replaces.join().unwrap();

@@ -80,10 +80,10 @@ fn loom_a_slot_before_its_tag_is_caught() {
     find_twice_while_a_slot_is_filled(|world, index| {
         let hash = world.hash(index);
         let (table, mut locked) = world.table.lock(hash);
-        let place = locked.free().unwrap();
-        let slot = world.slot(index, table.bits());
-        locked.replace(place, slot);
-        locked.fill(place, slot, tag(hash));
+        let (home, slot) = (table.home_of(hash), world.slot(index, table.bits()));
+        // SAFETY: broken on purpose.
+        unsafe { Unshared::of(home) }.set_slot(home.word().free().unwrap(), slot);
+        locked.add(slot, tag(hash)).unwrap();
     });
 }
 
@@ -164,12 +164,10 @@ fn loom_a_link_before_its_bucket_is_caught() {
             &world,
             |world| assert!(world.find(LAST).is_some(), "the key is there throughout"),
             |world| {
-                let home = world.table.at(0);
-                let spare = Box::leak(resize::spare());
+                let (home, spare) = (world.table.at(0), resize::spare());
                 let last = home.slot(LAST);
                 // SAFETY: broken on purpose.
-                home.set_slot(LAST, unsafe { Slot::link(NonNull::from(&mut *spare)) });
-                home.set_word(home.word().linked());
+                let spare = unsafe { Unshared::of(home) }.link(home.word(), spare);
                 spare.set_slot(0, last);
                 spare.set_word(crate::word::Word::EMPTY.with(0, tag(world.hash(LAST))));
             },

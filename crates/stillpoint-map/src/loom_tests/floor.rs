@@ -24,8 +24,8 @@ impl crate::growth::World<References> for &Moving {
 
 impl Moving {
     fn new(from: u32, to: u32, floor: Floor) -> Arc<Self> {
-        let table = Table::new(from).unwrap();
-        assert!(table.set_next(Table::new(to).unwrap()));
+        let [table, next] = [from, to].map(|bits| NewTable::new(bits).unwrap());
+        assert!(table.table().set_next(next).is_ok());
         let map = Self {
             core: ManuallyDrop::new(Core::of(Tables::of(table, floor))),
             retired: StdMutex::default(),

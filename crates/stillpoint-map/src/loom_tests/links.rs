@@ -100,11 +100,11 @@ fn loom_a_cut_of_a_bucket_with_an_entry_is_caught() {
             |world| assert!(world.find(LAST).is_some(), "the key is there throughout"),
             |world| {
                 let home = world.table.at(0);
-                // SAFETY: it leaves the chain now.
-                let links = unsafe { home.unlinked() };
+                // SAFETY: it leaves the chain now. Broken on purpose.
+                let (links, home) = unsafe { (home.unlinked(), Unshared::of(home)) };
                 world.left.lock().unwrap().extend(links);
                 home.set_slot(LAST, Slot::NONE);
-                home.set_word(home.word().unlinked());
+                home.set_word(world.table.at(0).word().unlinked());
             },
         );
     });
@@ -115,13 +115,11 @@ fn walk_and_cut(next: bool) {
     model(move || {
         let world = linked();
         world.remove(SLOTS);
-        let floor = Floor::new(1, false);
-        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(world.table, floor))));
         both(
             &world,
-            move |_| {
+            move |world| {
                 let mut visits = [0; SLOTS + 3];
-                let mut walk = Walk::from(Some(pinned(&core).live()), Some(0));
+                let mut walk = Walk::from(Some(pinned(&world.core).live()), Some(0));
                 if next {
                     while let Some(head) = walk.next() {
                         visits[read(head) as usize] += 1;
@@ -174,8 +172,8 @@ fn reuse_after_cut<P: Policy>() {
         let cookie = grace_periods.get_state();
         if grace_periods.try_complete(cookie, 2) {
             let left = world.left.lock().unwrap()[0].pointer();
-            // SAFETY: the model ends with it.
-            let left = unsafe { left.as_ref() };
+            // SAFETY: the model ends with it, and no other thread writes it.
+            let left = unsafe { Unshared::of(left.as_ref()) };
             // As another chain's, which it may be by then.
             let hash = world.hash(ALIKE + 1);
             left.set_slot(0, world.slot(ALIKE + 1, 1));

@@ -13,14 +13,9 @@ enum By {
 fn walk_and_extend(by: By) {
     model(move || {
         let world = full();
-        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(
-            world.table,
-            Floor::new(1, false),
-        ))));
-        let walked = Arc::clone(&core);
         both(
             &world,
-            move |_| assert_visits_once(&walked, SLOTS, by),
+            move |world| assert_visits_once(&world.core, SLOTS, by),
             |world| world.insert(SLOTS),
         );
     });
@@ -132,20 +127,15 @@ fn walk_while_moving(bits: u32, to: u32, by: By) {
     model(move || {
         let world = halves(bits);
         let to_move = world.start_move(to);
-        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(
-            world.table,
-            Floor::new(1, false),
-        ))));
-        let walked = Arc::clone(&core);
         both(
             &world,
-            move |_| assert_visits_once(&walked, 2, by),
+            move |world| assert_visits_once(&world.core, 2, by),
             |_| assert_eq!(move_all(to_move), Progress::Finished),
         );
         // The old buckets are still there, and have what they had.
         world.remove(1);
         world.insert(2);
-        assert_eq!(visits(&core, by)[..3], [1, 0, 1]);
+        assert_eq!(visits(&world.core, by)[..3], [1, 0, 1]);
     });
 }
 
@@ -182,9 +172,10 @@ fn loom_a_mark_before_the_fill_is_caught() {
                 let entries: Vec<_> = locked.entries().collect();
                 locked.set_moved();
                 drop(locked);
-                for (slot, tag, entry) in entries {
-                    let (half, slot) = slot.grown(entry, 1);
-                    let bucket = to_move.to.at(usize::from(half));
+                for (slot, tag, _) in entries {
+                    let (half, slot) = slot.grown(1);
+                    // SAFETY: broken on purpose.
+                    let bucket = unsafe { Unshared::of(to_move.to.at(usize::from(half))) };
                     bucket.set_slot(0, slot);
                     bucket.set_word(crate::word::Word::EMPTY.with(0, tag));
                 }
@@ -207,7 +198,9 @@ fn loom_a_shrink_under_one_lock_is_caught() {
                 assert!(world.find(3).is_some(), "an insert is lost");
             },
             |world| {
-                let (from, to) = (to_move.from, to_move.to.at(0));
+                let from = to_move.from;
+                // SAFETY: broken on purpose.
+                let to = unsafe { Unshared::of(to_move.to.at(0)) };
                 let mut lower = from.lock_at(0).unwrap();
                 let upper = from.at(1);
                 let mut unlocked = Locked::unlocked(upper, upper.word());
@@ -236,15 +229,12 @@ fn a_key_that_comes_back(look: fn(&Pinned<Core>) -> Vec<Live<'_, Head>>) {
         let entry = |tag| Entry::new(hash(0, 0, tag), 0);
         let world = World::new([KEY, KEY + 1, KEY + 2, KEY].map(entry).into());
         (0..2).for_each(|index| world.insert(index));
-        let core = Core::of(Tables::of(world.table, Floor::new(1, false)));
-        let core = Arc::new(ManuallyDrop::new(core));
-        let looked = Arc::clone(&core);
         both(
             &world,
             move |world| {
                 let ours = [0, 3].map(|index| world.entry(index));
                 let is_it = |head: &Live<'_, Head>| ours.contains(&head.pointer());
-                let times = look(pinned(&looked)).into_iter().filter(is_it).count();
+                let times = look(pinned(&world.core)).into_iter().filter(is_it).count();
                 assert!(times < 2, "a key is there twice");
             },
             |world| {

@@ -7,7 +7,7 @@ use crate::word::Word;
 fn unused() -> Arc<World> {
     let entry = |bucket, value| Entry::new(hash(bucket, 0, KEY), value);
     let entries = vec![entry(0, 0), entry(0, 1), entry(1, 2)];
-    World::of_table(Table::large(2).unwrap(), entries)
+    World::of_table(NewTable::large(2).unwrap(), entries)
 }
 
 impl World {
@@ -61,9 +61,7 @@ fn loom_an_insert_without_a_claim_is_caught() {
             &world,
             |world| {
                 let mut locked = world.table.at(0).lock(Word::EMPTY).expect("it is empty");
-                let place = locked.free().unwrap();
-                let slot = world.slot(0, 2);
-                locked.fill(place, slot, tag(world.hash(0)));
+                locked.add(world.slot(0, 2), tag(world.hash(0))).unwrap();
             },
             |world| world.move_to(1),
         );
@@ -97,13 +95,11 @@ fn loom_a_walk_beside_a_pass() {
         model(move || {
             let world = unused();
             world.insert(2);
-            let core = Core::of(Tables::of(world.table, Floor::new(1, false)));
-            let core = Arc::new(ManuallyDrop::new(core));
             both(
                 &world,
                 move |world| {
                     world.insert(0);
-                    assert_all_visited(&core, &[0, 2]);
+                    assert_all_visited(&world.core, &[0, 2]);
                 },
                 |world| world.move_to(bits),
             );

@@ -210,7 +210,8 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
             }
             if let Some(seen) = seen
                 && let Some(writer) = self.writer()
-                && writer.remove_seen(found.head(), hash, seen)
+                // SAFETY: found in this map.
+                && unsafe { writer.remove_seen(found.head(), hash, seen) }
             {
                 // SAFETY: taken out just now, by this thread.
                 unsafe { self.retire(found.pointer(), None) };
@@ -268,8 +269,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         } else {
             None
         };
-        // SAFETY: of this map, whose entries are all of these types.
-        unsafe { NewEntry::new(hash, key, value, arena) }
+        NewEntry::new(hash, key, value, arena)
     }
 }
 

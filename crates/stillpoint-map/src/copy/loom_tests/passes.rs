@@ -1,12 +1,15 @@
 //! Moves that pass what was not used, beside threads that use it. Stretches are two buckets here.
 
 use super::{BOTH_WAYS, KEY, Map, Sound, both, model};
-use crate::{copy::table::Table, floor::Floor, growth::Tables, resize::Progress};
+use crate::{floor::Floor, growth::Tables, resize::Progress, table::NewTable};
 use stillpoint_platform::{model::thread, sync::Arc};
 
 /// An empty table of two stretches, which moves to one of `bits` bits and no further.
 fn unused(bits: u32) -> Arc<Map<Sound>> {
-    let map = Map::of_tables(Tables::of(Table::large(2).unwrap(), Floor::new(bits, true)));
+    let map = Map::of_tables(Tables::of(
+        NewTable::large(2).unwrap(),
+        Floor::new(bits, true),
+    ));
     map.start_move(bits);
     map
 }
