@@ -220,7 +220,7 @@ impl Domain {
     #[track_caller]
     pub fn kvfree_barrier_nested(&self) {
         if self.core().try_kvfree_barrier_nested().is_err() {
-            panic!("{}", self.core().refusal(Refused::FreeBarrier));
+            self.core().refuse(Refused::FreeBarrier);
         }
     }
 }
@@ -256,7 +256,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     fn wait_for_readers(&self, haste: Haste) {
         if self.try_synchronize(haste).is_err() {
-            panic!("{}", self.refusal(Refused::Wait));
+            self.refuse(Refused::Wait);
         }
     }
 
@@ -327,7 +327,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn cond_synchronize(&self, cookie: Cookie) {
         if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
-            panic!("{}", self.refusal(Refused::Wait));
+            self.refuse(Refused::Wait);
         }
     }
 
@@ -365,7 +365,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn barrier(&self) {
         if self.try_barrier().is_err() {
-            panic!("{}", self.refusal(Refused::Barrier));
+            self.refuse(Refused::Barrier);
         }
     }
 
@@ -377,7 +377,7 @@ impl<P: Policy> Core<P> {
     #[track_caller]
     pub fn kvfree_barrier(&self) {
         if self.try_kvfree_barrier().is_err() {
-            panic!("{}", self.refusal(Refused::FreeBarrier));
+            self.refuse(Refused::FreeBarrier);
         }
     }
 
@@ -424,6 +424,15 @@ pub(super) enum Refused {
 }
 
 impl<P: Policy> Core<P> {
+    /// Panics with the message of [`Core::refusal`]. A separate function, so that callers save no
+    /// registers for it.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    pub(super) fn refuse(&self, refused: Refused) -> ! {
+        panic!("{}", self.refusal(refused));
+    }
+
     /// Returns the message of a panic: why the calling thread must not wait, and what to do instead.
     #[cold]
     pub(super) fn refusal(&self, refused: Refused) -> String {
