@@ -77,9 +77,15 @@ fn with_value(line: String, value: &[u8]) -> Vec<u8> {
 
 /// What digits and spaces say, as the server reads them.
 fn as_number(value: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(value).ok()?.trim_end_matches(' ');
-    let is_plain = (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    is_plain.then(|| text.parse().ok()).flatten()
+    // As in memcached, up to this length, with spaces before it, and a space and anything else behind it.
+    let mut words = value.split(u8::is_ascii_whitespace);
+    let word = words.find(|word| !word.is_empty() && value.len() <= 32)?;
+    let is_plain = word.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(word)
+        .ok()?
+        .parse()
+        .ok()
+        .filter(|_| is_plain)
 }
 
 impl Command {
