@@ -15,8 +15,17 @@ use crate::{
     section::Writer,
     word::Word,
 };
-use std::ops::Deref;
+use std::{ops::Deref, thread};
 use stillpoint_platform::sync::{AtomicU64, Ordering};
+
+/// Number of nodes for each bucket from which on inserts into lists hold back.
+const CROWDED: i64 = 8;
+
+#[cfg(all(test, not(stillpoint_loom)))]
+thread_local! {
+    /// How often this thread has held back.
+    static HELD_BACK: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// Returns whether two of these slots or fewer are left: then a bucket asks for those that are
 /// pending.
@@ -307,8 +316,32 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Look<'g, K,
             drop(locked);
             prepared = Some((NewNode::new(), copy_for(place, true)));
         };
+        let (_, _, has_spilled) = left;
+        let is_crowded = has_spilled && self.is_crowded();
         self.note_put(left);
+        if is_crowded {
+            self.hold_back();
+        }
         Changed::Done
+    }
+
+    /// Returns whether the lists of the table are long.
+    fn is_crowded(&self) -> bool {
+        // Relaxed: a hint.
+        let extended = self.table.header().units.extended.load(Ordering::Relaxed);
+        extended.cast_signed() >= CROWDED * self.table.buckets() as i64
+    }
+
+    /// If the table moves, moves more of it, or lets another thread run: the one that has the units may have
+    /// lost its processor, and until it goes on, the lists become longer.
+    #[cold]
+    fn hold_back(&self) {
+        let moves = self.writer.core().table().next().is_some();
+        if moves && self.writer.help() == Progress::NothingToTake {
+            #[cfg(all(test, not(stillpoint_loom)))]
+            HELD_BACK.set(HELD_BACK.get() + 1);
+            thread::yield_now();
+        }
     }
 
     fn retire(&self, left: [Option<OldNode<K, V>>; 2]) {
@@ -381,7 +414,7 @@ fn copy_for<K: Copy, V: Copy>(
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::tests::Alone;
+    use crate::{copy::tests::Alone, table::FEWEST_BITS, word::SLOTS};
 
     /// User code runs between a look and a change, and may fork: in the child the list may lack the node
     /// that was found, or the one before it.
@@ -406,5 +439,20 @@ mod tests {
         };
         *found = here;
         assert_eq!(look.take(), Changed::Done);
+    }
+
+    /// Another thread has taken all units, and does not go on.
+    #[test]
+    fn inserts_into_long_lists_hold_back_while_another_thread_has_the_units() {
+        let map = Alone::new(0, false, |_| 0);
+        let table = map.table();
+        assert!(table.set_next(Table::new(FEWEST_BITS + 1).expect("memory")));
+        let all = table.buckets();
+        assert!(table.header().units.take(all, |_| all).is_some());
+        let keys = SLOTS as u64 + CROWDED as u64 * all as u64;
+        (0..keys).for_each(|key| map.put(key, key));
+        assert_eq!(HELD_BACK.get(), 0);
+        (keys..keys + 5).for_each(|key| map.put(key, key));
+        assert_eq!(HELD_BACK.get(), 5);
     }
 }
