@@ -414,7 +414,11 @@ fn copy_for<K: Copy, V: Copy>(
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{copy::tests::Alone, table::FEWEST_BITS, word::SLOTS};
+    use crate::{
+        copy::tests::Alone,
+        table::{FEWEST_BITS, NewTable},
+        word::SLOTS,
+    };
 
     /// User code runs between a look and a change, and may fork: in the child the list may lack the node
     /// that was found, or the one before it.
@@ -446,7 +450,8 @@ mod tests {
     fn inserts_into_long_lists_hold_back_while_another_thread_has_the_units() {
         let map = Alone::new(0, false, |_| 0);
         let table = map.table();
-        assert!(table.set_next(Table::new(FEWEST_BITS + 1).expect("memory")));
+        let next = NewTable::new(FEWEST_BITS + 1).expect("memory");
+        assert!(table.set_next(next).is_ok());
         let all = table.buckets();
         assert!(table.header().units.take(all, |_| all).is_some());
         let keys = SLOTS as u64 + CROWDED as u64 * all as u64;
