@@ -1,7 +1,6 @@
 /* No memory for the pages that hold retired blocks: a caller with a head never waits for one; a caller without a head gets an error or waits. */
 #include "check.h"
 
-
 static int refusing;
 static int refused;
 

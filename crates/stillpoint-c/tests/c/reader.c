@@ -1,7 +1,6 @@
 /* Readers of private domains by inlined functions: grace periods wait for them, they nest with the other functions, leave when asked to, and wake waiters. */
 #include "check.h"
 
-
 enum { THREADS = 4, ROUNDS = 2000 };
 
 struct value {

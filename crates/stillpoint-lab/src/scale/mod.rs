@@ -1,5 +1,5 @@
-//! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which
-//! says who takes part and what is reported, and a line in [`Experiment`], [`run`] and [`ENTRIES`].
+//! The experiments of `stillpoint scale`. A new one is a file or folder here with its own [`Work`],
+//! which says who takes part and what is reported, and a line in [`Experiment`], [`run`] and [`ENTRIES`].
 
 use std::process::ExitCode;
 
@@ -70,8 +70,7 @@ enum Experiment {
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
     /// goes into locks
     Lru(Selection<lru::Work>),
-    /// Read, write and iterate over maps that threads share: time, memory, and pauses while they
-    /// grow
+    /// Read, write and scan maps that threads share: time, memory, and pauses while they grow
     #[cfg(feature = "peers")]
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
