@@ -341,7 +341,11 @@ proptest! {
     fn a_hostile_page_is_refused_or_bounded(
         changes in prop::collection::vec(
             (
-                prop_oneof![0_usize..300, 0_usize..9000, 20_000_usize..40_000],
+                prop_oneof![
+                    0_usize..300,
+                    0_usize..layout::BLOCKS_AT,
+                    layout::BLOCKS_AT..layout::block_at(2),
+                ],
                 prop_oneof![any::<u64>(), 0_u64..2000, Just(u64::MAX), 1_000_000..1_100_000_u64],
             ),
             1..8,

@@ -81,6 +81,10 @@ pub const BLOCKS_AT: usize = slot_at(MOST_SLOTS);
 pub const WORDS: usize = BYTES / WORD;
 
 const _: () = assert!(block_at(MOST_SLOTS) <= WORDS);
+const _: () = assert!(
+    VERSION == 3 && BLOCK_WORDS == 678,
+    "other fields are another version"
+);
 
 /// Returns the first word of the slot with this number.
 #[must_use]

@@ -1,8 +1,8 @@
 //! Reads a statistics page that another process has written, which may be hostile.
 //!
 //! Nothing in a page is trusted: the number of slots is compared with its bound, and characters in
-//! texts that control a terminal are replaced. All places are constants. There is no unsafe code here, and no mapping: the bytes come through [`ReadAt`], so a
-//! file that shrinks causes an error and not a signal.
+//! texts that control a terminal are replaced. All places are constants. There is no unsafe code here, and
+//! no mapping: the bytes come through [`ReadAt`], so a file that shrinks causes an error and not a signal.
 #![forbid(unsafe_code)]
 
 use super::fields::{BLOCK_WORDS, FIELDS, Kind};
