@@ -79,12 +79,16 @@ pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> 
     }
 }
 
+/// Held while a panic hook is put before another one: of two threads at once, one would lose the other's.
+static HOOKS: Mutex<()> = Mutex::new(());
+
 /// Returns the result of `work`. Panics on the calling thread are expected, and not printed
 /// meanwhile.
 pub fn quietly<R>(work: impl FnOnce() -> R) -> R {
     thread_local!(static QUIET: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
+        let _alone = HOOKS.lock();
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if !QUIET.get() {
@@ -119,6 +123,7 @@ pub fn told<R>(misuse: impl FnOnce() -> R) -> String {
     thread_local!(static SEEN: Cell<Option<u32>> = const { Cell::new(None) });
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
+        let _alone = HOOKS.lock();
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             SEEN.set(info.location().map(Location::line));
