@@ -491,9 +491,13 @@ impl<S: Kind> NewTable<S> {
         bits: u32,
         is_large: bool,
     ) -> Option<Self> {
+        let Some(used) = Used::new(is_large, 1 << bits) else {
+            memory.free();
+            return None;
+        };
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
-            used: Used::new(is_large, 1 << bits)?,
+            used,
             sparse: AtomicBool::new(false),
             pages: Pages::new(memory.is_mapped(), 1 << bits),
             memory,
