@@ -91,8 +91,8 @@ impl<C, W> Deref for Writer<'_, C, W> {
 }
 
 /// A pointer to memory that stays until `'g` ends, and in which only atomics change. But an exclusive borrower of
-/// the map may change it while no reference made of this is used, and free it; it is not used after the free. Not a reference: memory must be
-/// freed through the pointer it was allocated with.
+/// the map may change it while no reference made of this is used, and free it; it is not used after the free. Not a
+/// reference: memory must be freed through the pointer it was allocated with.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Live<'g, T> {

@@ -9,8 +9,8 @@ use crate::{
     word::{SLOTS, Slots},
 };
 
-/// Fills the two buckets of a larger table. Returns false, and leaves
-/// anything in their slots, even false links, if the bucket has a link, or an entry whose slot has no bits of its hash left.
+/// Fills the two buckets of a larger table. Returns false, and leaves anything in their slots, even false links, if
+/// the bucket has a link, or an entry whose slot has no bits of its hash left.
 #[inline]
 pub fn split(locked: &Locked<'_>, [lower, upper]: [Unshared<'_>; 2]) -> bool {
     let Some((home, word)) = locked.home_alone() else {

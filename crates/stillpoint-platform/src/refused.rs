@@ -65,7 +65,7 @@ impl Place {
     }
 
     /// Lists the service, until [`retry`] tries again to start its thread. Allocates only in the child of
-    /// a fork. Returns false if there is no memory for that.
+    /// a fork, or if [`new`](Self::new) found no memory. Returns false if there is none now.
     pub fn list(&self) -> bool {
         let mut queue = queue();
         let is_listed = queue.try_reserve(1).is_ok();

@@ -9,9 +9,9 @@
 //! even if their user code waits for that of others, and there are at most two threads more than blocked
 //! rounds.
 //!
-//! If the system refuses one of these threads while others exist, the pool joins the list of refused
+//! If the system refuses one of these threads while others exist, the pool joins the queue of refused
 //! services (`stillpoint-platform/src/refused.rs`), as an engine without a thread does. If there is no
-//! thread at all, the member joins that list, and not the pool.
+//! thread at all, the member joins that queue, and not the pool.
 //!
 //! ```text
 //!   kicker   kicked = true; signal; lock; if no thread is idle and there is a member: start one
@@ -81,7 +81,7 @@ struct State {
     /// The thread that began a round last, if it is still in it, and when that was.
     server: Option<(Token, Nanos)>,
     /// True from a refused start until the next attempt, which is made by a thread that finds the pool in
-    /// the list of refused services.
+    /// the queue of refused services.
     is_refused: bool,
     name: String,
 }

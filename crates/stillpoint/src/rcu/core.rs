@@ -377,8 +377,8 @@ impl<P: Policy> Drop for Core<P> {
 impl<P: Policy> fmt::Debug for Core<P> {
     /// Waits for no lock. Objects in pages that are not full are not counted. While another thread
     /// holds the lock of the threads' list (it joins or leaves the domain, looks at the threads as
-    /// the service thread, or collects statistics), only bytes, freed objects and assists are
-    /// counted, and those roughly.
+    /// the service thread, or collects statistics), only bytes and freed objects of what was retired
+    /// are counted, and those roughly.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let snapshot = Statistics::snapshot(self.engine(), self.inner.parts.heap());
         let mut shown = f.debug_struct("Domain");

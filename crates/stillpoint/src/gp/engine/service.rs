@@ -11,7 +11,7 @@
 //!
 //! # When the system refuses the thread
 //!
-//! The work stays queued, and the kick stands. The engine joins a list of the process
+//! The work stays queued, and the kick stands. The engine joins a queue of the process
 //! (`stillpoint-platform/src/refused.rs`). Waits, slow retires and queued callbacks in any domain, and
 //! rounds of any service thread, try again to start what is listed, a hundred times a second at most.
 //! Meanwhile the callers of barriers make the passes, and the end of the domain does the rest. No other
