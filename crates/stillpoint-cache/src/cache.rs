@@ -155,8 +155,9 @@ use stillpoint_platform::{
 ///
 /// Nothing here is async-signal-safe. The child of a fork goes on using the cache if no other thread was
 /// changing it at that instant. Otherwise look-ups and drops work there, and an operation that needs the
-/// lock of a thread that is gone ends the process with a message. Entries that were being inserted or
-/// removed at that instant may stay in the child as entries that nothing evicts.
+/// lock of a thread that is gone ends the process with a message. The listener may be told of nothing there.
+/// Entries that were being inserted or removed at that instant may stay in the child as entries that nothing
+/// evicts.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
     pub(crate) inner: Arc<Inner<K, V, S>>,
     pub(crate) handle: Arc<Handle>,

@@ -511,8 +511,10 @@ where
                 let key = self.key.to_owned();
                 let origin = Origin::Load(&self.flight.load, None);
                 let _ = self.cache.put(key, value, ttl, origin, unseen);
-                if let Some(leave_map) = self.leave_map.take() {
+                // If it panics, the drop tries once more.
+                if let Some(leave_map) = self.leave_map {
                     leave_map(&self);
+                    self.leave_map = None;
                 }
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {
@@ -573,9 +575,40 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 mod tests {
     use super::*;
     use std::{
+        cell::Cell,
+        hash::Hasher,
+        panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
         sync::{Barrier, atomic::AtomicU64},
         thread,
     };
+
+    #[test]
+    fn a_load_whose_hash_panics_once_leaves_no_flight() {
+        thread_local!(static LEFT: Cell<usize> = const { Cell::new(usize::MAX) });
+        /// A key whose nth hash panics.
+        #[derive(Clone, PartialEq, Eq)]
+        struct Key;
+        impl Hash for Key {
+            fn hash<H: Hasher>(&self, _: &mut H) {
+                let left = LEFT.get();
+                LEFT.set(left.wrapping_sub(1));
+                if left == 0 {
+                    resume_unwind(Box::new("expected"));
+                }
+            }
+        }
+        for hashes in 0.. {
+            let cache: Cache<Key, u64> = Cache::with_entries(10);
+            LEFT.set(hashes);
+            let loaded = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Key, || 1)));
+            let flights = cache.inner.section().flights().iter().count();
+            assert_eq!(flights, 0, "{hashes}");
+            if loaded.is_ok() {
+                assert!(hashes > 2);
+                break;
+            }
+        }
+    }
 
     /// It has found the load, and waits for the lock, when that ends.
     #[test]

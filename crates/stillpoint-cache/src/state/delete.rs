@@ -24,6 +24,7 @@ impl Departed {
     fn succeed(&mut self, deleted: Arc<Handle>, departed: Self) {
         self.all.extend(departed.all);
         self.all.push(deleted);
+        self.gone += departed.gone;
         for (own, past) in self.past.iter_mut().zip(departed.past) {
             *own += past;
         }
@@ -65,9 +66,9 @@ impl Tenant {
 }
 
 impl State {
-    /// Notes that a view of a deleted tenant has gone, of which the tenant `number` was the one above. It may be the
-    /// last view, or the handle goes later, with a load. Looks which handles have no view once as many views have
-    /// gone as are half of these.
+    /// Notes that a view of a deleted tenant has gone, which the tenant `number` has succeeded. Its handle may stay,
+    /// for other views or a load. Once half as many views have gone as there are handles, removes those that no view
+    /// has.
     pub fn forget_view(&mut self, number: u32) {
         let departed = &mut self.tenant_mut(number).departed;
         departed.gone += 1;
@@ -250,5 +251,18 @@ mod tests {
         }
         drop(kept);
         assert_eq!((cache.statistics().misses, known()), (0, 0));
+        // Also where most views go before the tenant is deleted that has succeeded theirs.
+        let above = cache.tenant("above");
+        let mut views: Vec<_> = (0..100)
+            .map(|number| above.tenant(&number.to_string()))
+            .collect();
+        assert!(views.iter().all(Cache::delete));
+        views.truncate(51);
+        assert!(above.delete());
+        drop(above);
+        assert_eq!(known(), 101);
+        // The handles that are left have that of `above`.
+        views.truncate(50);
+        assert_eq!(known(), 51);
     }
 }
