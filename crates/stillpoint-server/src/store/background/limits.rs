@@ -166,9 +166,10 @@ impl Falling<'_> {
         // `goes_on` is not asked after the segment that reaches the goal.
         self.follow(shared, pace);
         // The number of bytes by which the usage has fallen says little: other threads store.
-        // Without objects: other threads have given back what this one was about to evict.
+        // Without objects: other threads have given back what this one was about to evict, or the turn was over
+        // before it could.
         match reclaimed.objects {
-            0 if self.limit.in_force() >= before => Round::Stuck,
+            0 if has_turn.get() && self.limit.in_force() >= before => Round::Stuck,
             _ => Round::GoesOn,
         }
     }

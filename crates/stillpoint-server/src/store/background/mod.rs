@@ -39,7 +39,8 @@ const EACH: Duration = Duration::from_secs(1);
 /// Time after which a limit is tried again that readers have kept from falling.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Longest time of a pass's search for expired items, for which other work waits.
+/// Time from the start of a pass until its search for expired items ends, for which other work waits, and its
+/// fall of limits.
 const TURN: Duration = Duration::from_millis(500);
 
 /// Least part of a tenant's usage that is dead before its sparse segments are compacted.
