@@ -12,7 +12,7 @@ use std::{
     },
     thread,
 };
-use stillpoint::{Domain, Rcu, RcuOption, read_lock};
+use stillpoint::{Domain, Rcu, RcuOption, read_lock, synchronize};
 use stillpoint_platform::thread::tid;
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
@@ -451,4 +451,34 @@ fn a_retired_value_that_is_dropped_is_freed_after_its_readers() {
     reader.leave();
     domain.kvfree_barrier();
     assert_eq!(tally.dropped(), 1);
+}
+
+#[test]
+fn readers_see_whole_values_while_they_are_replaced() {
+    static CELL: Rcu<[u64; 8]> = Rcu::from_static(&[0; 8]);
+    thread::scope(|scope| {
+        for _ in 1..THREADS {
+            scope.spawn(|| {
+                let mut last = 0;
+                while last < ROUNDS as u64 {
+                    let guard = read_lock();
+                    let value = CELL.load(&guard);
+                    assert!(
+                        value.iter().all(|&part| part == value[0]),
+                        "half of one value and half of another"
+                    );
+                    assert!(value[0] >= last, "values do not go back");
+                    last = value[0];
+                    drop(guard);
+                    thread::yield_now();
+                }
+            });
+        }
+        for round in 1..=ROUNDS as u64 {
+            CELL.store([round; 8]);
+            if round % 64 == 0 {
+                synchronize();
+            }
+        }
+    });
 }
