@@ -663,7 +663,7 @@ mod on_demand {
             {
                 let _no_pages = NoPages::begin();
                 RETIRES.set(true);
-                reader.retire(domain, object.cast().as_ptr(), &FREE);
+                reader.retire(domain, object.cast().as_ptr(), &FREE, false);
                 RETIRES.set(false);
             }
             if in_section {

@@ -56,7 +56,7 @@ pub(crate) unsafe fn call<F: FnOnce() -> R, R>(reader: &Reader, domain: &Domain,
         (Box::into_raw(Box::new(f)).cast(), Call::<F, R>::OF_BOX)
     };
     // SAFETY: the caller's promise; `how` calls what `object` has, once.
-    unsafe { reader.retire_unsized(domain, object, how) }
+    unsafe { reader.retire(domain, object, how, true) }
 }
 
 /// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
@@ -79,10 +79,11 @@ pub(crate) unsafe fn destroy<T: ?Sized + Pointable>(
             // SAFETY: the caller's promise; a box of this layout.
             unsafe { reader.retire_memory(domain, NonNull::new_unchecked(object), layout) }
         }
-        // SAFETY: the caller's promise.
-        Frees::Bytes(_) => unsafe { reader.retire(domain, object, Destroy::<T>::HOW) },
-        // SAFETY: the caller's promise.
-        Frees::Unknown => unsafe { reader.retire_unsized(domain, object, Destroy::<T>::HOW) },
+        frees => {
+            let is_guess = matches!(frees, Frees::Unknown);
+            // SAFETY: the caller's promise.
+            unsafe { reader.retire(domain, object, Destroy::<T>::HOW, is_guess) }
+        }
     }
 }
 

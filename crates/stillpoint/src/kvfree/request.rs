@@ -111,10 +111,10 @@ impl RetireRequest {
         self
     }
 
-    /// Returns the object with its weight as a guess.
+    /// Returns the object. `is_guess` says whether its weight is a guess.
     #[inline(always)]
-    pub(crate) fn guessed(mut self) -> Self {
-        self.is_guess = true;
+    pub(crate) fn guessed(mut self, is_guess: bool) -> Self {
+        self.is_guess = is_guess;
         self
     }
 

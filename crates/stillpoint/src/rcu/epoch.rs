@@ -96,8 +96,8 @@ impl Reader {
         unsafe { self.record.as_ref() }.depart();
     }
 
-    /// Calls `how` with `object` after a grace period. Returns whether the calling thread should call
-    /// [`free_some`] soon.
+    /// Calls `how` with `object` after a grace period. If its size `is_guess`, it counts towards the budget,
+    /// and seals no page early. Returns whether the calling thread should call [`free_some`] soon.
     ///
     /// # Safety
     ///
@@ -110,31 +110,12 @@ impl Reader {
         domain: &Domain,
         object: *mut u8,
         how: &'static Destructor,
+        is_guess: bool,
     ) -> bool {
-        match self.append(RetireRequest::with(object, how).plain()) {
+        match self.append(RetireRequest::with(object, how).plain().guessed(is_guess)) {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
-        }
-    }
-
-    /// Like [`Reader::retire`], if the size is a guess: it counts towards the budget, and seals no page
-    /// early.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Reader::retire`].
-    #[inline(always)]
-    pub unsafe fn retire_unsized(
-        &self,
-        domain: &Domain,
-        object: *mut u8,
-        how: &'static Destructor,
-    ) -> bool {
-        match self.append(RetireRequest::with(object, how).plain().guessed()) {
-            Some(Pushed::Ok) => false,
-            // SAFETY: the caller's promise.
-            pushed => unsafe { self.retire_slow(domain, object, how, pushed) },
+            pushed => unsafe { self.retire_slow(domain, object, how, is_guess, pushed) },
         }
     }
 
@@ -176,10 +157,12 @@ impl Reader {
         domain: &Domain,
         object: *mut u8,
         how: &'static Destructor,
+        is_guess: bool,
         pushed: Option<Pushed>,
     ) -> bool {
+        let request = RetireRequest::with(object, how).plain().guessed(is_guess);
         // SAFETY: the caller's promise.
-        unsafe { self.finish(domain, RetireRequest::with(object, how).plain(), pushed) }
+        unsafe { self.finish(domain, request, pushed) }
     }
 
     /// # Safety
@@ -231,4 +214,31 @@ pub fn free_some(domain: &Domain) -> Left {
 /// [`Statistics::waits`](crate::Statistics::waits).
 pub fn note_wait(domain: &Domain, wait: impl FnOnce()) {
     domain.core().inner.parts.heap().note_wait(0, |_| wait());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    /// A thread's second reader finds the page of the first, whose guesses are more than what seals a page.
+    #[test]
+    fn a_guess_seals_no_page_where_a_reader_retires_for_the_first_time() {
+        static KIB: Destructor = Destructor::new(|_| (), 1 << 10);
+        let domain = domain("guesses", Fences::None, 8 << 20, |free| free());
+        let readers = [(); 2].map(|()| Reader::new(&domain));
+        // SAFETY: this thread's; there is no object, and what is called does nothing.
+        let retire =
+            |reader: &Reader| unsafe { reader.retire(&domain, ptr::null_mut(), &KIB, true) };
+        for _ in 0..100 {
+            retire(&readers[0]);
+        }
+        // The pages that the thread has sealed, before the lengths of those that are open.
+        let sealed = || thread::with_buffer(domain.id(), |buffer| buffer.progress() >> 32);
+        let before = sealed();
+        retire(&readers[1]);
+        assert!(before.is_some() && sealed() == before);
+        // SAFETY: this thread's, and not used any more.
+        readers.iter().for_each(|reader| unsafe { reader.depart() });
+    }
 }
