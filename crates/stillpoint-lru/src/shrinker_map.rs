@@ -16,8 +16,10 @@
 //! it or from a later one, and the second look sees what came before: the count. So no item stays
 //! behind a clear bit.
 
-use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+use stillpoint_platform::{
+    race::RaceCell,
+    sync::{AtomicU64, Ordering},
+};
 
 /// Number of shrinkers in a unit.
 const UNIT: usize = 64;
@@ -36,7 +38,7 @@ struct Unit {
 
 /// Units are allocated when they are first used: without shrinkers a tenant has only null pointers.
 #[derive(Debug)]
-pub(crate) struct ShrinkerMap(Box<[AtomicPtr<Unit>]>);
+pub(crate) struct ShrinkerMap(Box<[RaceCell<Box<Unit>>]>);
 
 /// The place of a shrinker's entry for a node.
 #[derive(Debug, Clone, Copy)]
@@ -61,17 +63,11 @@ impl Index {
 
 impl ShrinkerMap {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self(
-            (0..nodes * UNITS)
-                .map(|_| AtomicPtr::new(ptr::null_mut()))
-                .collect(),
-        )
+        Self((0..nodes * UNITS).map(|_| RaceCell::new()).collect())
     }
 
     fn unit(&self, index: Index) -> Option<&Unit> {
-        // SAFETY: null, or from `unit_or_make`, and freed with this.
-        // Acquire, pairs with `make`: a unit that is found is complete.
-        unsafe { self.0[index.unit].load(Ordering::Acquire).as_ref() }
+        self.0[index.unit].get()
     }
 
     fn unit_or_make(&self, index: Index) -> &Unit {
@@ -80,28 +76,10 @@ impl ShrinkerMap {
 
     #[cold]
     fn make(&self, index: Index) -> &Unit {
-        let unit = Box::new(Unit {
+        self.0[index.unit].put(Box::new(Unit {
             bits: AtomicU64::new(0),
             deferred: std::array::from_fn(|_| AtomicU64::new(0)),
-        });
-        let unit = Box::into_raw(unit);
-        // Release, pairs with `unit`: the unit is complete before it is found. Acquire: so is the
-        // faster thread's.
-        match self.0[index.unit].compare_exchange(
-            ptr::null_mut(),
-            unit,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            // SAFETY: freed with this.
-            Ok(_) => unsafe { &*unit },
-            Err(faster) => {
-                // SAFETY: it came out of a box just now and was never published.
-                drop(unsafe { Box::from_raw(unit) });
-                // SAFETY: as in `unit`.
-                unsafe { &*faster }
-            }
-        }
+        }))
     }
 
     /// Sets the bit; the caller has counted the item before. Returns true if the bit was clear.
@@ -169,18 +147,6 @@ impl ShrinkerMap {
                     break;
                 }
                 parent_map.defer(index, self.take_deferred(index));
-            }
-        }
-    }
-}
-
-impl Drop for ShrinkerMap {
-    fn drop(&mut self) {
-        for unit in &self.0 {
-            let unit = unit.load(Ordering::Relaxed);
-            if !unit.is_null() {
-                // SAFETY: it came out of a box, and is no longer shared.
-                drop(unsafe { Box::from_raw(unit) });
             }
         }
     }

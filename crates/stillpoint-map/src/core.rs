@@ -3,7 +3,6 @@
 
 use crate::{
     growth::{HasTables, Helper, Moves, Tables, World, is_looked_at},
-    race::RaceCell,
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
     slab::{Arena, OwnedArena},
@@ -12,7 +11,7 @@ use crate::{
     word::{Word, tag},
 };
 use std::{alloc::Layout, mem, ops::Deref, ptr::NonNull};
-use stillpoint_platform::{barrier::fence_after_rmw, sync::Ordering};
+use stillpoint_platform::{barrier::fence_after_rmw, race::RaceCell, sync::Ordering};
 
 /// An entry that no map has.
 ///

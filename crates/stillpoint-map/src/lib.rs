@@ -72,7 +72,7 @@
 // The files, from the machine to the interface.
 //
 // The machine, which knows no types of keys and values, and has the models:
-// - `section`: types that prove that a section is open; `race`: a cell for what the first of several threads makes;
+// - `section`: types that prove that a section is open;
 // - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
 // - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
 // - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;
@@ -131,7 +131,6 @@ mod owned;
 mod pages;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
-mod race;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 mod resize;

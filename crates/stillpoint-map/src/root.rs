@@ -6,11 +6,11 @@ use crate::{
     domain::Home,
     driver::Shared,
     growth::HasTables,
-    race::{Owner, RaceCell},
     table::{FEWEST_BITS, Kind, Table},
 };
 use std::{alloc::handle_alloc_error, ptr::NonNull, sync::Arc};
 use stillpoint::internal::Kept;
+use stillpoint_platform::race::{Owner, RaceCell};
 
 /// The domain of a map, and its core once there is a table.
 #[derive(Debug)]

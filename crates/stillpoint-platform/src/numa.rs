@@ -47,7 +47,7 @@ impl Topology {
 
 /// Returns the topology, which is read at the first call.
 fn topology() -> &'static Topology {
-    static KNOWN: RaceCell<Topology> = RaceCell::new();
+    static KNOWN: RaceCell<Box<Topology>> = RaceCell::new();
     KNOWN
         .get()
         .unwrap_or_else(|| KNOWN.put(Box::new(Topology::read())))

@@ -170,7 +170,7 @@ const fn lower_end(bucket: usize) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// Made by the first duration, because most domains time nothing.
-    counts: RaceCell<Counts>,
+    counts: RaceCell<Box<Counts>>,
     tap: Tap,
 }
 

@@ -7,11 +7,11 @@ use super::{
     list::List,
     region::{Pushed, Pushing, Region},
 };
-use crate::race::Owner;
 use std::{alloc::Layout, ptr::NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
 use stillpoint_platform::{
     model::{self as loom, thread},
+    race::Owner,
     sync::{Arc, AtomicPtr, Ordering, UnsafeCell},
 };
 

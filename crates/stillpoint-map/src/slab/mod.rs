@@ -41,7 +41,7 @@ mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use crate::{backoff::Backoff, race::Owner};
+use crate::backoff::Backoff;
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
 use region::{Owned, Pushed, Pushing, RUN, RUNS, Region};
@@ -53,6 +53,7 @@ use std::{
 };
 use stillpoint_platform::{
     cpu, fork, memory as fallible,
+    race::Owner,
     sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell},
     thread,
 };

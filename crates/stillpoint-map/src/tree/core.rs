@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     count::Count,
-    race::RaceCell,
     section::{Live, Pinned},
     slab::{Arena, OwnedArena},
 };
@@ -20,7 +19,7 @@ use std::{
     cmp::Ordering as Is,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::fork;
+use stillpoint_platform::{fork, race::RaceCell};
 
 /// Where what is no longer used goes until readers have left.
 ///

@@ -8,7 +8,6 @@ use super::{
     walk::Walk,
 };
 use crate::{
-    race::Owner,
     section::{Live, Pinned},
     store::Policy,
 };
@@ -20,6 +19,7 @@ use std::{
     ptr::NonNull,
     thread::panicking,
 };
+use stillpoint_platform::race::Owner;
 
 /// The entries of a map that no longer exists, in order. Those that are not taken are dropped.
 #[derive(Debug)]

@@ -12,12 +12,12 @@ use super::{
 use crate::{
     domain::Home,
     pinned::view,
-    race::RaceCell,
     section::Pinned,
     store::{Policy, Sound},
 };
 use std::{borrow::Borrow, cmp::Ordering as Is, fmt, marker::PhantomData, ptr::NonNull};
 use stillpoint::{Domain, Guard, Section, internal::Kept};
+use stillpoint_platform::race::RaceCell;
 
 /// An ordered map of entries. In a section of its domain it is a `PinnedOrdered`, which has the rest.
 pub struct Ordered<K, V, P: Policy = Sound> {

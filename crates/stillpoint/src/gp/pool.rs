@@ -182,7 +182,7 @@ impl ForkReset for Pool {
 }
 
 /// Returns the pool. The first call allocates it.
-fn pool() -> &'static Arc<Pool> {
+fn pool() -> &'static Pool {
     POOL.get().unwrap_or_else(|| {
         let pool = Arc::new_cyclic(|pool: &Weak<Pool>| {
             let place = AtForkHandle::reserve();
@@ -196,7 +196,7 @@ fn pool() -> &'static Arc<Pool> {
         // Before any thread finds it, so that each child of a fork resets it.
         // SAFETY: once; complete, and it stays where it is, or its place is dropped with it.
         unsafe { pool.place.occupy(&*pool) };
-        POOL.put(Box::new(pool))
+        POOL.put(pool)
     })
 }
 

@@ -241,7 +241,7 @@ pub(super) const fn global_id(global: usize) -> u64 {
 }
 
 /// The global domains.
-static GLOBAL_CORES: [RaceCell<Core<Sound>>; GLOBALS] = [const { RaceCell::new() }; GLOBALS];
+static GLOBAL_CORES: [RaceCell<Box<Core<Sound>>>; GLOBALS] = [const { RaceCell::new() }; GLOBALS];
 
 /// Returns the core of a global domain, which is made on first use.
 #[inline]
