@@ -288,9 +288,16 @@ pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Re
 /// As for [`Domain::retire`](super::Domain::retire), and the object may be freed on any thread.
 #[inline(always)]
 pub(crate) unsafe fn retire<P: Policy>(domain: &Core<P>, object: RetireRequest) {
-    // SAFETY: the caller's promise.
-    let retired = unsafe { try_retire(domain, object, OnNoPage::BlockOrCall) };
-    debug_assert!(retired.is_ok(), "a callback never gives it back");
+    // SAFETY: as in `with`.
+    let buffer = binding(domain).and_then(|binding| unsafe { &*binding }.buffer.get());
+    match buffer.map(|buffer| buffer.append(object)) {
+        Some(Pushed::Ok) => {}
+        pushed => {
+            // SAFETY: the caller's promise.
+            let retired = unsafe { retire_slow(domain, object, pushed, OnNoPage::BlockOrCall) };
+            debug_assert!(retired.is_ok(), "a callback never gives it back");
+        }
+    }
 }
 
 /// Like [`retire`], but `on_no_page` says what to do if there is no memory for a page.
