@@ -229,3 +229,16 @@ fn lying_order() {
         }
     }
 }
+
+/// The back finds another order in the leaf of the front, which may go on to what was its end.
+#[test]
+fn ends_that_have_seen_one_leaf_at_two_times_visit_each_entry_once() {
+    let map: BTreeMap<u32, ()> = [10, 20, 30].map(|key| (key, ())).into();
+    let map = map.pin();
+    let mut entries = map.iter();
+    assert_eq!(entries.next(), Some((&10, &())));
+    map.insert(25, ());
+    assert_eq!(entries.next_back(), Some((&30, &())));
+    let others = entries.map(|(key, ())| *key).filter(|key| *key != 25);
+    assert_eq!(others.collect::<Vec<_>>(), [20]);
+}
