@@ -44,7 +44,7 @@ pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domai
 ///
 /// # Safety
 ///
-/// As for [`resolve`].
+/// The caller keeps the promise of [`resolve`].
 pub(crate) unsafe fn with<T>(
     domain: *const Domain,
     panicked: T,
@@ -58,7 +58,7 @@ pub(crate) unsafe fn with<T>(
 ///
 /// # Safety
 ///
-/// As for [`resolve`].
+/// The caller keeps the promise of [`resolve`].
 unsafe fn wait(
     domain: *const Domain,
     wait: impl FnOnce(&stillpoint::Domain) -> Result<(), raw::Deadlock>,

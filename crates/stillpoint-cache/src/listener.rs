@@ -79,6 +79,10 @@ impl<K, V> Listener<K, V> {
         let thread = token();
         let is_own = |call: &Call<K, V>| call.thread == thread;
         let Some(mut calls) = self.calls.lock_unless_lost() else {
+            // One by one: a destructor's panic is no more the caller's than it is below.
+            for note in notes {
+                let _ = user_code::contained(|| drop(note));
+            }
             return;
         };
         if let Some(own) = calls.iter().position(is_own) {
@@ -161,7 +165,10 @@ impl<K, V> Drop for Notes<'_, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use std::sync::{Mutex, OnceLock};
+    use std::sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     static LISTENERS: [OnceLock<Listener<u64, u64>>; 2] = [const { OnceLock::new() }; 2];
 
@@ -195,5 +202,28 @@ mod tests {
         unsafe { listener.reset_in_child() };
         tell(0, 0);
         assert_eq!(*TOLD.lock().unwrap(), all);
+    }
+
+    /// As in the child of a fork that has lost the lock.
+    #[test]
+    fn notes_that_cannot_be_told_are_dropped_and_their_panics_contained() {
+        static DROPPED: AtomicUsize = AtomicUsize::new(0);
+        #[derive(Clone)]
+        struct Panics(bool);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+                if self.0 {
+                    panic::resume_unwind(Box::new("expected"));
+                }
+            }
+        }
+        let listener = Listener::new(|_: &u64, _: &Panics, _| ());
+        mem::forget(listener.calls.lock());
+        // SAFETY: no other thread uses it.
+        unsafe { listener.reset_in_child() };
+        let note = |panics| (Some(1), Ok(Panics(panics)), Cause::Removed);
+        listener.tell_all(vec![note(true), note(false)]);
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
     }
 }

@@ -187,8 +187,7 @@ where
         });
     }
 
-    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
-    /// lock.
+    /// Shrinks tables to what their entries need, in parts. Other threads may take the lock between two parts.
     fn trim(&self) {
         let mut next = ROOT;
         while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {

@@ -39,7 +39,7 @@ const LINGER: Nanos = 10_000_000_000;
 /// The visits that are due or scheduled, one for each cache.
 #[derive(Default)]
 struct Visits {
-    /// By the time of the visit and the address of the cache: the first is due next. A weak reference keeps the
+    /// Visits, keyed by their time and the address of the cache. The first is due next. A weak reference keeps the
     /// allocation, so that no other cache gets its address.
     all: BTreeMap<(Nanos, usize), Weak<dyn Visited>>,
     times: BTreeMap<usize, Nanos>,

@@ -1,4 +1,4 @@
-//! What is bounded, and what ends: refusals, deletions, batches.
+//! Tests of bounds: refused inserts, deleted tenants, evictions in batches.
 
 mod helpers;
 

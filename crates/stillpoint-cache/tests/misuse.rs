@@ -385,7 +385,7 @@ impl Drop for Fragile {
 
 type Fragiles = Cache<Fragile, Fragile>;
 
-/// Calls of which key 1 has an entry, and key 9 has none.
+/// Calls of a cache that has an entry of key 1, and none of key 9.
 const CALLS: [fn(&Fragiles); 12] = [
     |cache| cache.insert(Fragile(1), Fragile(2)),
     |cache| cache.insert(Fragile(9), Fragile(2)),

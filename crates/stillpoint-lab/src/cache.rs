@@ -1,4 +1,4 @@
-//! What `scale cache` asks of a subject: a cache from `u64` to `u64` that threads share, one of strings, one of bytes.
+//! The caches that `scale cache` measures: from `u64` to `u64`, of strings, and of bytes. Threads share them.
 
 /// What caches hash with, where they can be told.
 pub type BuildHasher = foldhash::fast::RandomState;

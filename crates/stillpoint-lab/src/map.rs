@@ -1,4 +1,4 @@
-//! What `scale map` asks of a subject: a map from `u64` to `u64`, hashed, or in the order of its keys.
+//! The maps that `scale map` measures: from `u64` to `u64`, hashed, or in the order of their keys.
 //!
 //! Threads share a [`SharedMap`] or a [`SharedTree`], each of whose calls enters and leaves what the subject
 //! protects readers with. The experiments ask a thread's handle: a reference to one, or, of the limit, a map of the
@@ -7,7 +7,7 @@
 /// What all maps hash with.
 pub type BuildHasher = foldhash::fast::RandomState;
 
-/// What can be asked of any map, and of a thread's access to it.
+/// Look-ups in a map, or by a thread's handle to one.
 pub trait Lookup {
     /// Returns the key's value.
     fn get(&self, key: u64) -> Option<u64>;

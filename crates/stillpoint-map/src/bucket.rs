@@ -639,6 +639,23 @@ mod tests {
         assert_eq!(home.slot(SLOTS - 1), Slot::NONE);
     }
 
+    /// The word does not show that the slot has another entry of the same tag now.
+    #[test]
+    fn an_entry_that_was_replaced_is_not_taken_at_once() {
+        let mut heads = heads();
+        let home = filled(&mut heads[..1]);
+        let [old, new] = [0, 1].map(|at| NonNull::from(&heads[at]));
+        let word = home.word();
+        let mut locked = home.lock(word).expect("no other thread");
+        // SAFETY: the entries stay until the end of the test.
+        let is_replaced = unsafe { locked.replace(Live::of(old), Slot::entry(new, 0, 1), TAG) };
+        drop(locked);
+        assert!(is_replaced && home.word() == word);
+        assert_eq!(home.take_at_once(word, 0, old), None);
+        assert!(home.word() == word, "it is unlocked");
+        assert_eq!(home.take_at_once(word, 0, new), Some(true));
+    }
+
     #[test]
     fn slots_are_found_by_number_and_by_offset() {
         let mut heads = heads();

@@ -8,14 +8,14 @@ use super::{Cause, Claimed, State, Tenant};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
 use std::sync::{Arc, atomic::Ordering};
 
-/// The handles of deleted tenants, as the tenant has them that has succeeded them: each before that
-/// of the tenant that was above it.
+/// The handles of the deleted tenants that a tenant has succeeded, each before the handle of the tenant
+/// that was above it.
 #[derive(Debug, Default)]
 pub struct Departed {
     all: Vec<Arc<Handle>>,
     /// Number of views that have gone since handles without views were last removed.
     gone: usize,
-    /// What was counted in the handles that were removed.
+    /// Sums of the counters of the handles that were removed.
     past: [u64; Event::ALL.len()],
 }
 

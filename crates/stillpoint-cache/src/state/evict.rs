@@ -1,10 +1,10 @@
 //! Evicting: to make room for an entry, and for limits.
 //!
 //! An insert that needs more room than one batch makes it in several holds of the lock.
-//! What such an insert has freed is reserved for it: its tenant is charged. Otherwise inserts of smaller
-//! entries take that between two holds, and it may never end. If an insert finds nothing else, it takes
-//! what is reserved for others: no thread waits for another one, and the one that takes it ends. In the
-//! child of a fork so is what inserts of other threads have left behind.
+//! The room that such an insert has made is reserved for it and charged to its tenant. Otherwise inserts of
+//! smaller entries would take that room between two holds, and the large insert might never end. An insert
+//! that finds nothing else takes room that is reserved for others: so no thread waits for another one. In the
+//! child of a fork, inserts also take the room that threads which are gone had reserved.
 //!
 //! Between two holds the thread is in no section, so that what it has evicted is freed. The entry that
 //! it inserts is in the map, and other threads may take it out. It is kept by the rule of
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// Takes up to `wanted` of what is reserved below a tenant. `None` if nothing is.
+    /// Takes up to `wanted` of the room that is reserved below a tenant. Returns `None` if none is reserved.
     pub(super) fn take_reserved(&mut self, above: u32, wanted: u64) -> Option<u64> {
         let mut taken = 0;
         for at in 0..self.waiting.len() {
@@ -237,7 +237,7 @@ impl State {
         (taken > 0).then_some(taken)
     }
 
-    /// Gives back what is reserved in a tenant, which ends. Entries that wait there get the one above.
+    /// Gives back the room that is reserved in a tenant, which ends. Entries that wait there move to the tenant above.
     pub(super) fn give_up_reserved(&mut self, number: u32) {
         let above = self.tenant(number).place.parent.unwrap_or(ROOT);
         for at in 0..self.waiting.len() {

@@ -18,13 +18,13 @@ pub fn resident() -> Result<u64> {
     Ok(pages * procfs::page_size())
 }
 
-/// Memory that does not change for so long stands still.
+/// Resident memory that has not changed for this time has settled.
 const STILL: Duration = Duration::from_millis(50);
 
-/// It is not waited for longer than this.
+/// Longest wait for that.
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Lets garbage be freed and memory be given back; returns what is resident then, in bytes.
+/// Waits until garbage is freed and memory is given back. Returns the resident memory in bytes.
 pub fn settle() -> Result<u64> {
     let begun = Instant::now();
     let (mut since, mut last) = (begun, resident()?);

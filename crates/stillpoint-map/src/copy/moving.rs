@@ -1,15 +1,18 @@
 //! Moving a table's buckets to one of twice, half, or the same size, or to a much larger one: in units, as
 //! [`crate::resize`] does.
 //!
-//! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
-//! grows: user code, which may use the map again. Most units of a table that grows are one bucket whose
-//! entries find slots in the two that it becomes: those are filled at once, and then the old one is
-//! marked, if it is the same (`split`). Otherwise the thread allocates, locks the old buckets, and moves
-//! what they have then, if it knows the hashes and has nodes enough. If not, it tries again.
+//! A thread first looks at a unit, as a reader. If the table grows, it asks for the hashes of the keys: user
+//! code, which may use the map again. Most units of a growing table are one bucket whose entries find slots in
+//! the two that it becomes. Those are filled at once, and then the old bucket is marked, if it has not changed
+//! (`split`). Otherwise the thread allocates nodes, locks the old buckets, and moves the entries that they have
+//! by then. If it lacks a hash or a node, it unlocks them and tries again.
 //!
-//! However fast other threads change the unit, that ends. A node of a list has the hash with it, but one that
-//! a shrink has made: so what they add needs nothing but nodes, of which a retry makes twice as many. In slots
-//! they can put no more than seven entries, as none that they empty becomes clean in this thread's section.
+//! However fast other threads change the unit, this ends:
+//!
+//! * A node that an insert makes has the hash of its key, so for new nodes the thread needs only nodes. A retry
+//!   allocates twice as many as the last look needed.
+//! * Inserts fill at most seven slots: a slot that is emptied stays unusable until this thread's section ends.
+//! * A node that a shrink has made has only a tag. The look before each try adds the hash.
 
 use super::{
     bucket::{Filler, Seen},
@@ -26,7 +29,7 @@ use crate::{
 use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
-/// A unit that has changed too much between the look and the lock each time is left for another pass.
+/// Number of tries after which a unit that changes between each look and the lock is left for another pass.
 const TRIES: usize = 16;
 
 /// A bucket with more entries behind it is not split at once.
@@ -40,12 +43,11 @@ enum Unit {
     Moved,
     /// Another thread had.
     Done,
-    /// It has entries for which a hash or a node lacks.
+    /// A hash or a node is missing.
     NotReady,
 }
 
-/// The hashes of the keys in a bucket's slots, as far as they are known. An entry stays in its slot, or none is
-/// there until the section has ended.
+/// The known hashes of the keys in a bucket's slots. No slot gets another entry during the section.
 type Hashes = [Option<u64>; SLOTS];
 
 /// A chunk that a thread has taken, of which a part is left out if user code panics. Other threads do not

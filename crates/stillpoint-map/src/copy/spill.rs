@@ -51,7 +51,7 @@ impl KnownHash {
     }
 }
 
-/// An entry with what is known of its hash.
+/// An entry, and its hash or tag.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed<K, V> {
     pub key: K,
@@ -129,7 +129,7 @@ impl<'t, K, V> Spill<'t, K, V> {
         );
     }
 
-    /// Returns what is known of the hash of the node's key.
+    /// Returns the hash of the node's key, or its tag.
     #[inline]
     pub fn hash(self) -> KnownHash {
         // Relaxed: with the node came its tag, and more of the hash tells of nothing else.

@@ -14,7 +14,7 @@ use crate::{
     growth::{self, HasTables},
     resize::{CHUNK, Chunk, Progress},
     section::{Pinned, Writer},
-    table::{FEWEST_BITS, Kind, OldTable},
+    table::{FEWEST_BITS, Kind, NewTable, OldTable},
     word::SLOTS,
 };
 use std::{
@@ -243,4 +243,20 @@ fn a_move_asks_for_no_hash_of_what_was_put_behind_a_bucket() {
     let most = (moves as usize + 1) * 3 * SLOTS;
     let hashed = HASHED.load(Ordering::Relaxed) - inserted;
     assert!(hashed <= most, "{hashed} keys in {moves} moves");
+}
+
+#[test]
+#[should_panic(expected = "index < self.buckets()")]
+fn a_bucket_behind_the_last_one_is_refused() {
+    let map = Alone::new(1000, true, |key| *key);
+    let table = map.table();
+    table.at(table.buckets());
+}
+
+#[test]
+#[should_panic(expected = "a move makes one bucket of two")]
+fn a_table_of_a_quarter_is_no_next_one() {
+    let map = Alone::new(1000, true, |key| *key);
+    let quarter = NewTable::new(map.table().bits() - 2).expect("memory");
+    let _ = map.table().set_next(quarter);
 }

@@ -27,7 +27,7 @@ pub struct Cursor<'g, K, V> {
     entries: PhantomData<&'g Entry<K, V>>,
 }
 
-/// What a walk knows of its ends, beside their places.
+/// Where the ends of a walk stop.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     /// Where the back stops: at the last entry that is the front's, or at the one that it was to begin with.

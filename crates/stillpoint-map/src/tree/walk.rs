@@ -245,7 +245,7 @@ impl<'g> End<'g> {
         }
     }
 
-    /// Lets the end go on by `count` entries, or to the end of the leaf. Returns `None` if that is none.
+    /// Allows the end `count` more entries of its leaf, or as many as are left there. Returns `None` if none are.
     pub(super) fn allow(&mut self, is_back: bool, count: usize) -> Option<()> {
         self.left = count.min(self.rest(is_back));
         (self.left > 0).then_some(())

@@ -6,7 +6,7 @@ fn refusal(line: &[u8]) -> Refusal {
     parse(line).expect_err(&String::from_utf8_lossy(line))
 }
 
-/// What is stored, and whether that is not answered.
+/// Returns the storage command of a line, and whether it asks for no reply.
 fn stored(line: &[u8]) -> (Storage<'_>, bool) {
     match parse(line) {
         Ok((Command::Store(storage), noreply)) => (storage, noreply),

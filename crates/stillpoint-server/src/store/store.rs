@@ -280,8 +280,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::maintain`], by a thread whose turn ends after `turn`, and that something else is asked
-    /// of all the time if `is_asked`.
+    /// Like [`Store::maintain`], with a turn that ends after `turn`. If `is_asked`, another request waits all the
+    /// time.
     #[cfg(test)]
     pub(super) fn maintain_in(&self, turn: std::time::Duration, is_asked: bool) {
         let signal = Signal::new(true);

@@ -1,4 +1,4 @@
-//! What is in which block. A figure is named as in the lab's JSON: experiment, scenario (empty where the
+//! The tables of figures, block by block. A figure is named as in the lab's JSON: experiment, scenario (empty where the
 //! experiment has but one) and metric of a column, subject and variant of a row.
 
 /// A block of figures.

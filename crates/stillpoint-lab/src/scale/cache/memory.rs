@@ -2,8 +2,8 @@
 //!
 //! `memory`: what an entry weighs in resident memory beyond its key and its value, 16 bytes together, in a
 //! cache that has been full for as long as it took to fill it: twice as many entries were inserted
-//! as it holds, so that what it remembers of evicted ones is there, too. What is divided by is how many of the
-//! inserted entries are found, as caches may hold fewer than they were told.
+//! as it holds, so that its records of evicted entries are included. The bytes are divided by the number of
+//! inserted entries that are found, as caches may hold fewer than they were told.
 //!
 //! `pressure`: a cache of [`BYTES`], which has been full for as long as it took to fill it, is told to be half as
 //! large. Values are bytes, of 64 to 2,000. `rss_ms` is the time from then until the resident memory is
@@ -31,7 +31,7 @@ const ENTRY: f64 = 16.0;
 /// Measures an entry's weight.
 pub fn bytes_per_entry<C: Cache>(work: &Work) -> Result<Sample> {
     let entries = work.divided(ENTRIES);
-    // What the subject allocates once is there.
+    // Memory that the subject allocates once is not counted.
     leak(C::with_entries(1)).insert(0, 0);
     let before = settle()?;
     let cache: &C = leak(C::with_entries(entries));

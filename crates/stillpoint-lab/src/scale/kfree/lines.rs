@@ -1,4 +1,4 @@
-//! What a retire writes of the cache lines that threads share, counted instruction by instruction: `scale kfree --count`.
+//! `scale kfree --count`: counts a retire's writes to cache lines that threads share, instruction by instruction.
 //!
 //! The retire that fills a page is what is counted: it seals the page and frees another. Those before
 //! it write to the thread's page alone, so its count is shared by a page's objects. What is retired

@@ -156,7 +156,7 @@ const ENTRIES: usize = 2_000_000;
 /// Measures the resident memory of an entry.
 fn bytes_per_entry<M: Map>(work: &Work) -> Result<Sample> {
     let entries = work.divided(ENTRIES);
-    // What the subject allocates once is there.
+    // Memory that the subject allocates once is not counted.
     leak(M::with_capacity(0)).handle(1).insert(0, 0);
     let before = settle()?;
     let mut handle = leak(M::with_capacity(0)).handle(1);
