@@ -73,6 +73,17 @@ fn waits_inside_a_section_of_the_global_domain_panic() {
 }
 
 #[test]
+fn synchronize_inside_a_nested_section_panics_until_the_last_guard_is_dropped() {
+    let domain = Domain::new();
+    let outer = domain.read_lock();
+    let inner = domain.read_lock();
+    drop(outer);
+    assert_refused(WAITING, || domain.synchronize());
+    drop(inner);
+    domain.synchronize();
+}
+
+#[test]
 fn a_wait_for_a_value_inside_a_section_panics_and_the_value_is_freed_later() {
     let waits: [fn(Rcu<Tracked>, Tracked); 2] = [
         |cell, other| drop(cell.swap(other).wait()),
