@@ -44,18 +44,6 @@ static void destroys(struct stillpoint_head *head)
     destroyed_in_callback = stillpoint_domain_destroy(of_callback);
 }
 
-/* Two heads of one batch: while the function of the first runs, the second one waits as before. */
-static struct stillpoint_head batch[2];
-static int own_again = 1, other_again;
-
-static void queues_again(struct stillpoint_head *head)
-{
-    if (head == &batch[0] && own_again == 1) {
-        other_again = stillpoint_domain_call_copied(of_callback, &batch[1], count);
-        own_again = stillpoint_domain_call_copied(of_callback, &batch[0], count);
-    }
-}
-
 static int stage;
 static pthread_barrier_t steps;
 
@@ -121,6 +109,18 @@ static void calls_twice(void)
     rcu_read_lock();
     call_rcu(&head, count);
     call_rcu(&head, count);
+}
+
+/* Two heads of one batch: while the function of the first runs, the second one waits as before. */
+static struct stillpoint_head batch[2];
+static int own_again = 1, other_again;
+
+static void queues_again(struct stillpoint_head *head)
+{
+    if (head == &batch[0] && own_again == 1) {
+        other_again = stillpoint_domain_call_copied(of_callback, &batch[1], count);
+        own_again = stillpoint_domain_call_copied(of_callback, &batch[0], count);
+    }
 }
 #endif
 

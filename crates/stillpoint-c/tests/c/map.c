@@ -444,7 +444,7 @@ static void *reads(void *unused)
 /* In the child of a fork in the middle of it all, the map is whole. */
 static void check_in_a_child(void)
 {
-#ifndef __SANITIZE_ADDRESS__
+#ifndef NO_FORK
     pid_t child = fork();
     if (child == 0) {
         struct stillpoint_map_iter iter;
