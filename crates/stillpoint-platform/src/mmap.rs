@@ -39,7 +39,7 @@ pub struct Refused {
     pub errno: i32,
 }
 
-fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
+pub(crate) fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     move |errno| Refused {
         call,
         errno: errno.raw_os_error(),
@@ -109,6 +109,15 @@ impl Mapping {
         Self::zeroed_at(ptr::null_mut(), len)
     }
 
+    /// Maps `len` bytes of a file from its offset 0, readable, writable, and shared with all other mappings.
+    #[cfg_attr(any(miri, stillpoint_loom), allow(dead_code))]
+    pub(crate) fn shared(file: &OwnedFd, len: usize) -> Result<Self, Refused> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping wherever the kernel likes.
+        let at = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
+        at.map(|at| Self::of(at, len)).map_err(refused("mmap"))
+    }
+
     /// Maps zeros like [`Mapping::zeroed`], at a multiple of `align`, a power of two. Prefers the address
     /// `hint`, which is such a multiple, if it is free: the kernel counts neighbours of the same kind as
     /// one mapping.
@@ -161,6 +170,11 @@ impl Mapping {
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Returns the length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Makes `len` bytes from `offset` readable and writable. As long as each call extends the same

@@ -4,10 +4,14 @@
 //! the C library wrote for it, above all its destructor. That ordering is internal to the C
 //! library, so there is no model of it.
 
-use std::{io, num::NonZeroU64, thread::JoinHandle};
+use std::{io, num::NonZeroU64};
 
 pub use crate::seam::thread::token;
+#[cfg(all(target_os = "linux", not(miri)))]
+pub use bare::Handle;
 pub use inherited::without_signals;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub use other::Handle;
 
 mod inherited;
 
@@ -118,16 +122,6 @@ const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     ]
 };
 
-/// A thread that may be joined; detached when this is dropped.
-#[derive(Debug)]
-pub enum Handle {
-    /// A thread of std.
-    Std(JoinHandle<()>),
-    #[cfg(all(target_os = "linux", not(miri)))]
-    /// A thread of the C library.
-    Bare(bare::Handle),
-}
-
 /// Starts a thread of the library that runs `work`. It inherits neither the signal mask nor the
 /// scheduling of the calling thread: it blocks all signals except those of a crash, and has the main
 /// thread's affinity, and its policy and nice value where the kernel permits that.
@@ -148,83 +142,35 @@ pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<H
     without_signals(|| {
         #[cfg(all(target_os = "linux", not(miri)))]
         if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
-            return bare::spawn(name, Box::new(work)).map(Handle::Bare);
+            return bare::spawn(name, Box::new(work));
         }
         std::thread::Builder::new()
             .name(name)
             .spawn(work)
-            .map(Handle::Std)
+            .map(Handle::from)
     })
 }
 
-impl Handle {
-    /// Waits for the thread's end. A panic of the thread has been printed.
-    pub fn join(self) {
-        match self {
-            Self::Std(thread) => drop(thread.join()),
-            #[cfg(all(target_os = "linux", not(miri)))]
-            Self::Bare(thread) => thread.join(),
-        }
-    }
-
-    /// Returns the C library's id of the thread, for the caller to join or detach.
-    #[cfg(all(feature = "c-symbols", target_os = "linux", not(miri)))]
-    pub fn into_pthread_t(self) -> libc::pthread_t {
-        match self {
-            Self::Std(thread) => std::os::unix::thread::JoinHandleExt::into_pthread_t(thread),
-            Self::Bare(thread) => thread.into_pthread_t(),
-        }
-    }
-
-    /// Joins the thread if it has ended and has run the destructors of its thread-local variables.
-    /// Does not wait.
-    ///
-    /// # Errors
-    ///
-    /// If the thread has not ended. The error is `self`.
-    pub fn try_join(self) -> Result<(), Self> {
-        match self {
-            #[cfg(all(target_os = "linux", not(miri)))]
-            Self::Std(thread) => {
-                use std::os::unix::thread::JoinHandleExt;
-                // SAFETY: a handle is neither joined nor detached; after `true` only its memory is
-                // given back.
-                if unsafe { bare::has_joined(thread.as_pthread_t()) } {
-                    // This does not detach it.
-                    let _ = thread.into_pthread_t();
-                    Ok(())
-                } else {
-                    Err(Self::Std(thread))
-                }
-            }
-            #[cfg(all(target_os = "linux", not(miri)))]
-            Self::Bare(thread) => thread.try_join().map_err(Self::Bare),
-            // There is no way to tell when the destructors have run.
-            #[cfg(not(all(target_os = "linux", not(miri))))]
-            Self::Std(thread) if thread.is_finished() => {
-                drop(thread.join());
-                Ok(())
-            }
-            #[cfg(not(all(target_os = "linux", not(miri))))]
-            running => Err(running),
-        }
-    }
-}
-
-/// Threads made by the C library's `pthread_create`.
+/// Threads as the C library knows them.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod bare {
     use super::inherited::SignalStack;
     use crate::user_code;
-    use std::{ffi::CString, io, mem, ptr};
+    use std::{ffi::CString, io, mem, os::unix::thread::JoinHandleExt, ptr, thread::JoinHandle};
 
-    /// Neither joined nor detached.
+    /// A thread that may be joined; detached when this is dropped. Neither joined nor detached before.
     #[derive(Debug)]
     pub struct Handle(libc::pthread_t);
 
     // SAFETY: a thread's id is good on every thread of the process; some C libraries (musl)
     // represent it as a pointer.
     unsafe impl Send for Handle {}
+
+    impl From<JoinHandle<()>> for Handle {
+        fn from(thread: JoinHandle<()>) -> Self {
+            Self(thread.into_pthread_t())
+        }
+    }
 
     struct Start {
         name: Option<CString>,
@@ -244,6 +190,7 @@ mod bare {
         ptr::null_mut()
     }
 
+    /// Starts a thread without std.
     pub(super) fn spawn(name: String, work: Box<dyn FnOnce() + Send>) -> io::Result<Handle> {
         let argument = Box::into_raw(Box::new(Start {
             name: CString::new(name).ok(),
@@ -265,20 +212,26 @@ mod bare {
     }
 
     impl Handle {
-        #[cfg(feature = "c-symbols")]
-        pub(super) fn into_pthread_t(self) -> libc::pthread_t {
+        /// Returns the C library's id of the thread, for the caller to join or detach.
+        pub fn into_pthread_t(self) -> libc::pthread_t {
             mem::ManuallyDrop::new(self).0
         }
 
-        pub(super) fn join(self) {
+        /// Waits for the thread's end. A panic of the thread has been printed.
+        pub fn join(self) {
             // SAFETY: neither joined nor detached, and not used again.
-            unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
-            mem::forget(self);
+            unsafe { libc::pthread_join(self.into_pthread_t(), ptr::null_mut()) };
         }
 
-        pub(super) fn try_join(self) -> Result<(), Self> {
-            // SAFETY: neither joined nor detached, and after `true` not used again.
-            if unsafe { has_joined(self.0) } {
+        /// Joins the thread if it has ended and has run the destructors of its thread-local variables.
+        /// Does not wait.
+        ///
+        /// # Errors
+        ///
+        /// If the thread has not ended. The error is `self`.
+        pub fn try_join(self) -> Result<(), Self> {
+            // SAFETY: neither joined nor detached, and not used again if it has been joined.
+            if unsafe { libc::pthread_tryjoin_np(self.0, ptr::null_mut()) } == 0 {
                 mem::forget(self);
                 Ok(())
             } else {
@@ -287,20 +240,46 @@ mod bare {
         }
     }
 
-    /// Joins `thread` if it has ended. Returns whether it has.
-    ///
-    /// # Safety
-    ///
-    /// It is neither joined nor detached, and after `true` not used again.
-    pub(super) unsafe fn has_joined(thread: libc::pthread_t) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { libc::pthread_tryjoin_np(thread, ptr::null_mut()) == 0 }
-    }
-
     impl Drop for Handle {
         fn drop(&mut self) {
             // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_detach(self.0) };
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod other {
+    use std::thread::JoinHandle;
+
+    /// A thread that may be joined; detached when this is dropped.
+    #[derive(Debug)]
+    pub struct Handle(JoinHandle<()>);
+
+    impl From<JoinHandle<()>> for Handle {
+        fn from(thread: JoinHandle<()>) -> Self {
+            Self(thread)
+        }
+    }
+
+    impl Handle {
+        /// Waits for the thread's end. A panic of the thread has been printed.
+        pub fn join(self) {
+            drop(self.0.join());
+        }
+
+        /// Joins the thread if it has ended. There is no way to tell when its destructors have run.
+        ///
+        /// # Errors
+        ///
+        /// If the thread has not ended. The error is `self`.
+        pub fn try_join(self) -> Result<(), Self> {
+            if self.0.is_finished() {
+                self.join();
+                Ok(())
+            } else {
+                Err(self)
+            }
         }
     }
 }
@@ -424,9 +403,9 @@ mod tests {
             let (end, may_end) = channel();
             let work = move || AT_END.with_borrow_mut(|at_end| at_end.0 = Some(may_end));
             let mut thread = if is_bare {
-                Handle::Bare(bare::spawn("bare".into(), Box::new(work)).unwrap())
+                bare::spawn("bare".into(), Box::new(work)).unwrap()
             } else {
-                Handle::Std(std::thread::spawn(work))
+                std::thread::spawn(work).into()
             };
             for _ in 0..20 {
                 thread = thread.try_join().expect_err("its destructor blocks");

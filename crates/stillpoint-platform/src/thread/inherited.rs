@@ -59,6 +59,7 @@ pub(super) use linux::{SignalStack, follow_main_thread};
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
+    use crate::mmap::{Backing, Mapping, page_size};
     use std::{mem, ptr};
 
     /// Room for 8,192 processors, the most that a kernel is built for.
@@ -173,10 +174,7 @@ mod linux {
     /// A stack for signal handlers, as std's threads have one. A handler of a stack overflow runs on it,
     /// if it asks for that (`SA_ONSTACK`). Dropped by the thread that has installed it.
     #[derive(Debug)]
-    pub(in crate::thread) struct SignalStack {
-        mapping: *mut libc::c_void,
-        length: usize,
-    }
+    pub(in crate::thread) struct SignalStack(Mapping);
 
     /// Its size in bytes: enough for a handler that unwinds.
     const SIGNAL_STACK: usize = 64 << 10;
@@ -185,70 +183,57 @@ mod linux {
         /// Installs a stack above a page that faults. Returns `None` if the thread has one, or if out
         /// of memory.
         pub(in crate::thread) fn install() -> Option<Self> {
-            // SAFETY: plain integers and a pointer, for which zeroes are a value.
-            let mut present: libc::stack_t = unsafe { mem::zeroed() };
-            // SAFETY: writes to the structure.
-            unsafe { libc::sigaltstack(ptr::null(), &raw mut present) };
-            if present.ss_flags & libc::SS_DISABLE == 0 {
+            if present().ss_flags & libc::SS_DISABLE == 0 {
                 return None;
             }
             // SAFETY: asks the system; 0 if it does not know, or the number does not fit.
             let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
-            let page = rustix::param::page_size();
+            let page = page_size();
             let size = SIGNAL_STACK.max(2 * least).next_multiple_of(page);
-            let length = page + size;
-            // SAFETY: a mapping of our own.
-            let mapping = unsafe {
-                libc::mmap(
-                    ptr::null_mut(),
-                    length,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            if mapping == libc::MAP_FAILED {
-                return None;
-            }
-            let this = Self { mapping, length };
+            let mapping = Mapping::reserve(page + size, page, Backing::Anonymous).ok()?;
+            mapping.allow(page, size).ok()?;
             let stack = libc::stack_t {
                 // SAFETY: within the mapping.
-                ss_sp: unsafe { mapping.byte_add(page) },
+                ss_sp: unsafe { mapping.start().add(page) }.as_ptr().cast(),
                 ss_flags: 0,
                 ss_size: size,
             };
-            // SAFETY: the first page of our own mapping; then the rest of it, which stays until `drop`.
-            let is_installed = unsafe {
-                libc::mprotect(mapping, page, libc::PROT_NONE);
-                libc::sigaltstack(&raw const stack, ptr::null_mut()) == 0
-            };
-            is_installed.then_some(this)
+            // SAFETY: the mapping stays until `drop`.
+            let refused = unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
+            (refused == 0).then_some(Self(mapping))
         }
     }
 
     impl Drop for SignalStack {
         fn drop(&mut self) {
-            // SAFETY: plain integers and a pointer, for which zeroes are a value.
-            let mut present: libc::stack_t = unsafe { mem::zeroed() };
-            // SAFETY: writes to the structure.
-            unsafe { libc::sigaltstack(ptr::null(), &raw mut present) };
-            let range = self.mapping.addr()..self.mapping.addr() + self.length;
-            if range.contains(&present.ss_sp.addr()) {
+            let mut present = present();
+            if present
+                .ss_sp
+                .addr()
+                .wrapping_sub(self.0.start().addr().get())
+                < self.0.len()
+            {
                 present.ss_flags = libc::SS_DISABLE;
                 // SAFETY: takes ours away; no handler runs on it, as this function runs.
                 unsafe { libc::sigaltstack(&raw const present, ptr::null_mut()) };
             }
-            // SAFETY: our own mapping, which no handler finds any more.
-            unsafe { libc::munmap(self.mapping, self.length) };
         }
+    }
+
+    /// Returns the calling thread's stack for signal handlers.
+    fn present() -> libc::stack_t {
+        // SAFETY: plain integers and a pointer, for which zeroes are a value.
+        let mut present: libc::stack_t = unsafe { mem::zeroed() };
+        // SAFETY: writes to the structure.
+        unsafe { libc::sigaltstack(ptr::null(), &raw mut present) };
+        present
     }
 }
 
 #[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
-    use crate::thread::{self, Handle};
+    use crate::thread;
     use std::{mem, ptr, sync::mpsc::channel};
 
     /// Returns the result of `look` on a thread that the library starts.
@@ -425,7 +410,7 @@ mod tests {
                 .unwrap();
         };
         let thread = thread::bare::spawn("bare".into(), Box::new(look)).unwrap();
-        Handle::Bare(thread).join();
+        thread.join();
         let (is_enabled, bytes) = told.recv().unwrap();
         assert!(is_enabled && bytes >= 64 << 10);
     }
