@@ -85,7 +85,7 @@ impl Changing {
         self.0[&at].store(value, Ordering::Relaxed);
     }
 
-    /// Adds a slot and its domain, as `Table::find` and `Block::new` do.
+    /// Adds a slot and its domain, as `Block::new` does.
     fn add(&self) {
         self.store(head::SLOTS, 1);
         sequence::change(&self.0[&(SLOT + slot::SEQUENCE)], || {

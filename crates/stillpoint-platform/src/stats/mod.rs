@@ -7,7 +7,6 @@
 //! | `tap` | the words that a counter is copied to |
 //! | `sequence` | the sequence count, by which a reader notices a change while it reads |
 //! | `page` | the page of this process: domains come and go |
-//! | `page/table` | the words of each domain |
 //! | `page/file` | its memory file |
 //! | `read` | the page of any process, which may be hostile |
 //!

@@ -4,39 +4,44 @@
 //! are stores of single words, by the threads that count. The lock is a leaf: no other lock is taken
 //! under it, and no user code runs.
 //!
+//! The process never reads a domain's slot: the state of each is also in private memory.
+//!
 //! # The child of a fork
 //!
 //! It has the parent's page mapped, and must not write there. So before anything else is reset, the
-//! handler writes the table of domains to a new file and moves that over the old mapping: no pointer
-//! changes. The parent's threads go on counting, so the values in its page are not those of the fork:
-//! each domain writes its own when it is reset. Where the system refuses, anonymous memory takes the
-//! page's place, and the child has none.
+//! handler makes a new file and moves it over the old mapping: no pointer changes. The parent's threads go on
+//! changing its page, so nothing there is what it was at the fork: each domain writes its slot and its values
+//! anew when it is reset. Where the system refuses, anonymous memory takes the page's place, and the child has
+//! none.
 
 mod file;
-mod table;
 
 use super::{
     Words,
-    fields::TEXT_WORDS,
-    layout::{BLOCKS_AT, MAGIC, VERSION, WORD, WORDS, head, slot},
+    fields::{BLOCK_WORDS, TEXT_WORDS},
+    layout::{
+        BLOCKS_AT, BYTES, MAGIC, MOST_SLOTS, VERSION, WORD, WORDS, block_at, head, slot, slot_at,
+    },
+    sequence,
 };
 use crate::{
     clock, environment,
-    mmap::Refused,
+    mmap::{Mapping, Refused},
     stderr,
     sync::{Mutex, lock, try_lock},
     system::fork,
 };
-use file::{Descriptor, Mapped, Shown};
+use file::Shown;
 use std::{
     fmt::{Display, Write},
-    io, mem, ptr,
+    io, mem,
+    os::fd::{AsRawFd, OwnedFd},
+    ptr,
     sync::{
         Weak,
-        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering},
     },
 };
-use table::{Table, store, store_all};
 
 /// Something with statistics, to be passed to [`add`].
 pub trait Subject: Send + Sync {
@@ -57,8 +62,11 @@ impl From<Refused> for io::Error {
 /// The first word of the page; null without one. Set once.
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// The words before the blocks, in memory of the process alone; null without a page. Set once.
-static OWN: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// The state of each slot, as in the page; 0 for those that have never been used, which come last.
+static STATES: [AtomicU8; MOST_SLOTS] = [const { AtomicU8::new(0) }; MOST_SLOTS];
+
+/// Number of domains that there was no space for.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// The file.
 static FILE: Shown = Shown::none();
@@ -100,23 +108,32 @@ impl Subjects {
     }
 }
 
-/// Returns the table, if there is a page.
-fn table() -> Option<Table> {
-    // Acquire, pairs with `make`: the head is complete, and the other pointer is set.
-    let (page, own) = (PAGE.load(Ordering::Acquire), OWN.load(Ordering::Relaxed));
-    if page.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so both are the starts of that number of words, which are mapped for ever.
-    let words = |at, count| unsafe { std::slice::from_raw_parts(at, count) };
-    Some(Table {
-        page: words(page, WORDS),
-        own: words(own, BLOCKS_AT),
-    })
+/// Returns the words of the page, if there is one.
+fn page() -> Option<&'static [AtomicU64]> {
+    // Acquire, pairs with `make`: the head is complete.
+    let page = PAGE.load(Ordering::Acquire);
+    // SAFETY: the start of that number of words, which are mapped for ever.
+    (!page.is_null()).then(|| unsafe { std::slice::from_raw_parts(page, WORDS) })
 }
 
 fn is_published() -> bool {
-    table().is_some()
+    page().is_some()
+}
+
+/// Returns how many slots have ever been used.
+fn slots() -> usize {
+    let is_new = |state: &AtomicU8| state.load(Ordering::Relaxed) == 0;
+    STATES.iter().position(is_new).unwrap_or(MOST_SLOTS)
+}
+
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+fn store_all(words: &[AtomicU64], values: &[u64]) {
+    for (word, &value) in words.iter().zip(values) {
+        store(word, value);
+    }
 }
 
 /// Publishes `subject` in the page, now or as soon as there is one. The first call makes the page
@@ -184,16 +201,15 @@ pub fn publish() -> Result<(), Refused> {
 
 /// Makes the page and shows it. Under the lock of the subjects.
 fn make() -> Result<(), Refused> {
-    let file = Descriptor::new()?;
-    let (mapped, own) = (file.map()?, Mapped::of_process(BLOCKS_AT)?);
-    let words = mapped.words();
+    let file = file::create()?;
+    let page = Mapping::shared(&file, BYTES)?;
+    let words = file::words(&page);
     file::take_memory(&words[..head::WORDS])?;
     begin(words);
-    file.seal()?;
+    file::seal(&file)?;
     FILE.set(file);
-    OWN.store(own.keep(), Ordering::Relaxed);
-    // Release, pairs with `table`: a thread that finds it finds the head complete.
-    PAGE.store(mapped.keep(), Ordering::Release);
+    // Release, pairs with `page`: a thread that finds it finds the head complete.
+    PAGE.store(file::keep(page), Ordering::Release);
     Ok(())
 }
 
@@ -208,34 +224,66 @@ fn begin(words: &[AtomicU64]) {
 
 /// The block of a domain in the page, until it is dropped.
 #[derive(Debug)]
-pub struct Block(Words);
+pub struct Block {
+    words: Words,
+    /// The number of its slot.
+    number: usize,
+}
 
 impl Block {
     /// Returns a block of zeros for a domain; `None` if there is no page, or if the page is full,
     /// which its head counts. `name` runs no user code.
     pub fn new(number: u64, name: impl Display) -> Option<Self> {
-        let table = table()?;
-        let name: [u64; slot::NAME_WORDS] = shown(name);
-        let _changes = lock(&CHANGES);
-        let Some(block) = table.find() else {
-            table.refuse();
-            return None;
+        let page = page()?;
+        let block = {
+            let _changes = lock(&CHANGES);
+            Self::take(page)
         };
-        let slot = block.slot;
-        table.change_owner(slot, || {
-            block.words.iter().for_each(|word| store(word, 0));
-            table.put(slot + slot::NUMBER, number);
-            table.put(slot + slot::MADE, clock::now());
-            table.put_all(slot + slot::NAME, &name);
-            table.put(slot + slot::STATE, slot::USED);
+        match &block {
+            Some(block) => block.show(number, name),
+            None => {
+                let refused = REFUSED.fetch_add(1, Ordering::Relaxed) + 1;
+                page[head::REFUSED].fetch_max(refused, Ordering::Relaxed);
+            }
+        }
+        block
+    }
+
+    /// Takes a free slot with its block, or a new one. Under the lock.
+    fn take(page: &'static [AtomicU64]) -> Option<Self> {
+        let is_free =
+            |state: &AtomicU8| [0, slot::FREE].contains(&state.load(Ordering::Relaxed).into());
+        let number = STATES.iter().position(is_free)?;
+        let words = Words {
+            words: &page[block_at(number)..][..BLOCK_WORDS],
+            slot: slot_at(number),
+        };
+        if number == slots() {
+            file::take_memory(&page[words.slot..][..slot::WORDS]).ok()?;
+            file::take_memory(words.words).ok()?;
+            store(&page[head::SLOTS], number as u64 + 1);
+        }
+        STATES[number].store(slot::USED as u8, Ordering::Relaxed);
+        Some(Self { words, number })
+    }
+
+    /// Writes the slot, and zeros into the block: for a new block, and in the child of a fork, whose page has
+    /// zeros. `name` runs no user code.
+    pub fn show(&self, number: u64, name: impl Display) {
+        let name: [u64; slot::NAME_WORDS] = shown(name);
+        self.change(|slot| {
+            self.words.words.iter().for_each(|word| store(word, 0));
+            store(&slot[slot::NUMBER], number);
+            store(&slot[slot::MADE], clock::now());
+            store_all(&slot[slot::NAME..], &name);
+            store(&slot[slot::STATE], slot::USED);
         });
-        Some(Self(block))
     }
 
     /// Returns its words, which may be another domain's after this has been dropped.
     #[must_use]
     pub fn words(&self) -> Words {
-        self.0
+        self.words
     }
 
     /// Hides the domain, which has ended; its words stay its own.
@@ -244,10 +292,18 @@ impl Block {
     }
 
     fn set_state(&self, state: u64) {
-        let Some(table) = table() else { return };
-        let slot = self.0.slot;
+        self.change(|slot| {
+            store(&slot[slot::STATE], state);
+            STATES[self.number].store(state as u8, Ordering::Relaxed);
+        });
+    }
+
+    /// Changes the slot, under the lock.
+    fn change(&self, how: impl FnOnce(&[AtomicU64])) {
+        let Some(page) = page() else { return };
+        let slot = &page[self.words.slot..][..slot::WORDS];
         let _changes = lock(&CHANGES);
-        table.change_owner(slot, || table.put(slot + slot::STATE, state));
+        sequence::change(&slot[slot::SEQUENCE], || how(slot));
     }
 }
 
@@ -259,10 +315,12 @@ impl Drop for Block {
 
 /// Writes a text into `words`, from the first on. Takes a lock for a moment; allocates nothing.
 pub(super) fn set_text(words: Words, text: impl Display) {
-    let Some(table) = table() else { return };
+    let Some(page) = page() else { return };
     let text: [u64; TEXT_WORDS] = shown(text);
     let _changes = lock(&CHANGES);
-    table.change(words.slot, || store_all(words.words, &text));
+    sequence::change(&page[words.slot + slot::SEQUENCE], || {
+        store_all(words.words, &text);
+    });
 }
 
 /// Returns as many whole characters of the displayed text as fit, and zeros.
@@ -310,28 +368,35 @@ pub(crate) unsafe fn reset_in_child() {
         // forgotten.
         unsafe { SUBJECTS.reinit(Subjects::NONE) };
     }
-    let Some(table) = table() else { return };
+    let Some(page) = page() else { return };
     // Before the new file is made, for which the system may have no other number.
-    let number = FILE.take().map(|file| file.number());
-    let replaced = Descriptor::new().and_then(|new| replace(table, &new).map(|()| new));
+    let number = FILE.take().map(|file| file.as_raw_fd());
+    let replaced = file::create().and_then(|new| replace(page, &new).map(|()| new));
     match replaced {
-        Ok(new) => {
-            // The same number, so that the program finds no other descriptor taken.
-            FILE.set(new.with_number_of(number));
+        Ok(mut new) => {
+            if let Some(number) = number {
+                // The same number, so that the program finds no other descriptor taken.
+                new = file::with_number(new, number);
+            }
+            FILE.set(new);
             LOST.store(0, Ordering::Relaxed);
         }
         Err(refused) => {
-            file::hide(table.page);
+            file::hide(page);
             LOST.store(refused.errno, Ordering::Relaxed);
         }
     }
 }
 
-/// Writes the table to the file `new` and moves that over the page.
-fn replace(table: Table, new: &Descriptor) -> Result<(), Refused> {
-    let mapped = new.map()?;
-    table.copy_in_child(mapped.words())?;
-    begin(mapped.words());
-    new.seal()?;
-    mapped.move_over(table.page)
+/// Writes a head to the file `new`, which has zeros, and moves that over the page.
+fn replace(page: &[AtomicU64], new: &OwnedFd) -> Result<(), Refused> {
+    let (mapping, slots) = (Mapping::shared(new, BYTES)?, slots());
+    let words = file::words(&mapping);
+    file::take_memory(&words[..slot_at(slots)])?;
+    file::take_memory(&words[BLOCKS_AT..block_at(slots)])?;
+    store(&words[head::SLOTS], slots as u64);
+    store(&words[head::REFUSED], REFUSED.load(Ordering::Relaxed));
+    begin(words);
+    file::seal(new)?;
+    file::move_over(mapping, page)
 }

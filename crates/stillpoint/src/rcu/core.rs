@@ -76,11 +76,7 @@ impl<P: Policy> Member for Inner<P> {
 
 impl<P: Policy> Subject for Inner<P> {
     fn publish(&self) {
-        let title = DomainName {
-            id: self.id,
-            name: self.parts.engine().name(),
-        };
-        let Some(block) = Block::new(self.id, title) else {
+        let Some(block) = Block::new(self.id, self.shown_name()) else {
             return;
         };
         let words = block.words();
@@ -159,6 +155,22 @@ impl<P: Policy> Inner<P> {
         let subject: Weak<Self> = Arc::downgrade(&inner);
         stats::add(subject);
         inner
+    }
+
+    fn shown_name(&self) -> DomainName<'_> {
+        DomainName {
+            id: self.id,
+            name: self.parts.engine().name(),
+        }
+    }
+
+    /// Writes the domain's slot in the statistics page, in the child of a fork, whose page is new.
+    pub(super) fn show_again(&self) {
+        if let Some(block) = self.block.get()
+            && !self.is_closed()
+        {
+            block.show(self.id, self.shown_name());
+        }
     }
 
     /// Copies all counters into the statistics page, which has zeros there.

@@ -563,6 +563,7 @@ impl<P: Policy> ForkReset for Inner<P> {
                 own.reset_in_child();
             });
         }
+        self.show_again();
         self.publish_all();
     }
 }

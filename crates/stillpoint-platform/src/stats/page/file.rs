@@ -1,22 +1,18 @@
 //! The memory file of a statistics page, and its mapping. Makes system calls only, because the
 //! child of a fork does all of it, too.
 
-use crate::mmap::Refused;
-use crate::stats::layout::{BYTES, NAME, WORD, WORDS};
-use std::{
-    ffi::CStr,
-    io, mem, ptr,
-    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+use crate::mmap::{Mapping, Refused, refused};
+use crate::stats::layout::{BYTES, NAME};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create},
+    io::{Errno, fcntl_dupfd_cloexec},
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
+    process::{Resource, getrlimit},
 };
-
-/// The file's name.
-const FILE_NAME: &CStr = {
-    const BYTES: &[u8] = b"stillpoint-stats\0";
-    assert!(BYTES.len() == NAME.len() + 1);
-    match CStr::from_bytes_with_nul(BYTES) {
-        Ok(name) => name,
-        Err(_) => unreachable!(),
-    }
+use std::{
+    mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
 
 /// The file that others find, which stays open.
@@ -37,212 +33,122 @@ impl Shown {
     }
 
     /// Makes `file` the one that others find.
-    pub(super) fn set(&self, file: Descriptor) {
-        let (device, inode) = file.identity().unwrap_or_default();
+    pub(super) fn set(&self, file: OwnedFd) {
+        let (device, inode) = identity(file.as_fd()).unwrap_or_default();
         self.device.store(device, Ordering::Relaxed);
         self.inode.store(inode, Ordering::Relaxed);
-        self.number.store(file.0, Ordering::Relaxed);
-        mem::forget(file);
+        self.number.store(file.into_raw_fd(), Ordering::Relaxed);
     }
 
-    /// Takes the descriptor, unless the program has closed it: another file may have its number by
-    /// now.
-    pub(super) fn take(&self) -> Option<Descriptor> {
+    /// Takes the file, unless the program has closed it: another file may have its number by now.
+    pub(super) fn take(&self) -> Option<OwnedFd> {
         let number = self.number.swap(-1, Ordering::Relaxed);
-        let file = Descriptor(number);
+        if number < 0 {
+            return None;
+        }
         let shown = (
             self.device.load(Ordering::Relaxed),
             self.inode.load(Ordering::Relaxed),
         );
-        if number >= 0 && file.identity() == Some(shown) {
-            return Some(file);
-        }
-        mem::forget(file);
-        None
+        // SAFETY: no other thread exists that could close it meanwhile; if it is closed, `fstat` says so.
+        let is_ours = identity(unsafe { BorrowedFd::borrow_raw(number) }) == Some(shown);
+        // SAFETY: the file that `set` has given up.
+        is_ours.then(|| unsafe { OwnedFd::from_raw_fd(number) })
     }
 }
 
-/// A descriptor that is closed when it is dropped.
-pub(super) struct Descriptor(libc::c_int);
+/// Returns the file's device and inode.
+fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let status = fstat(file).ok()?;
+    Some((status.st_dev, status.st_ino))
+}
 
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: ours.
-        unsafe { libc::close(self.0) };
+/// Returns a new memory file of the page's length. Its descriptor is none of the three standard
+/// ones: a program that has closed one would read the page as its input, or write to it.
+pub(super) fn create() -> Result<OwnedFd, Refused> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know the flag that says that the file is not executable.
+    let mut file = memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| memfd_create(NAME, flags))
+        .map_err(refused("memfd_create"))?;
+    if file.as_raw_fd() <= libc::STDERR_FILENO {
+        file = fcntl_dupfd_cloexec(&file, libc::STDERR_FILENO + 1)
+            .map_err(refused("fcntl(F_DUPFD_CLOEXEC)"))?;
+    }
+    // To grow a file past this limit raises a signal that ends the process.
+    if getrlimit(Resource::Fsize)
+        .current
+        .is_some_and(|most| most < BYTES as u64)
+    {
+        return Err(refused("ftruncate")(Errno::FBIG));
+    }
+    ftruncate(&file, BYTES as u64).map_err(refused("ftruncate"))?;
+    Ok(file)
+}
+
+/// Moves `file` to the number `free`, which no file has, if the system does it. For the child of a fork,
+/// in which no other thread opens anything.
+pub(super) fn with_number(file: OwnedFd, free: RawFd) -> OwnedFd {
+    // SAFETY: a number that no file has. If it is the file's own, the call is refused.
+    match unsafe { libc::dup3(file.as_raw_fd(), free, libc::O_CLOEXEC) } {
+        -1 => file,
+        // SAFETY: made just now.
+        moved => unsafe { OwnedFd::from_raw_fd(moved) },
     }
 }
 
-fn refused(call: &'static str) -> Refused {
-    Refused {
-        call,
-        errno: io::Error::last_os_error().raw_os_error().unwrap_or(0),
+/// Seals the file, which is mapped: nothing changes its length, and, since Linux 5.1, no one else
+/// can write to it.
+pub(super) fn seal(file: &OwnedFd) -> Result<(), Refused> {
+    fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW)
+        .map_err(refused("fcntl(F_ADD_SEALS)"))?;
+    // Older kernels do not know the first, which is not needed to read safely.
+    let _ = fcntl_add_seals(file, SealFlags::FUTURE_WRITE);
+    let _ = fcntl_add_seals(file, SealFlags::SEAL);
+    Ok(())
+}
+
+/// Returns the words of a mapping that starts out zero.
+pub(super) fn words(mapping: &Mapping) -> &[AtomicU64] {
+    // SAFETY: the mapping has that number of words, readable and writable. Zero bits are the zero of every
+    // word, and the start is a multiple of the page size.
+    unsafe {
+        std::slice::from_raw_parts(
+            mapping.start().as_ptr().cast(),
+            mapping.len() / size_of::<AtomicU64>(),
+        )
     }
 }
 
-impl Descriptor {
-    /// Returns a new memory file of the page's length. Its descriptor is none of the three standard
-    /// ones: a program that has closed one would read the page as its input, or write to it.
-    pub(super) fn new() -> Result<Self, Refused> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a name that ends with a zero, and flags.
-        let create = |flags| unsafe { libc::memfd_create(FILE_NAME.as_ptr(), flags) };
-        // Kernels before 6.3 do not know the flag that says that the file is not executable.
-        let file = match create(flags | libc::MFD_NOEXEC_SEAL) {
-            -1 => create(flags),
-            file => file,
-        };
-        if file < 0 {
-            return Err(refused("memfd_create"));
-        }
-        let file = Self(file).no_standard_one()?;
-        let mut limit = libc::rlimit {
-            rlim_cur: libc::RLIM_INFINITY,
-            rlim_max: libc::RLIM_INFINITY,
-        };
-        // To grow a file past this limit raises a signal that ends the process.
-        // SAFETY: writes to `limit`.
-        unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-        if limit.rlim_cur < BYTES as libc::rlim_t {
-            return Err(Refused {
-                call: "ftruncate",
-                errno: libc::EFBIG,
-            });
-        }
-        // SAFETY: our own file.
-        match unsafe { libc::ftruncate(file.0, BYTES as libc::off_t) } {
-            0 => Ok(file),
-            _ => Err(refused("ftruncate")),
-        }
-    }
-
-    fn no_standard_one(self) -> Result<Self, Refused> {
-        if self.0 > libc::STDERR_FILENO {
-            return Ok(self);
-        }
-        let from = libc::STDERR_FILENO + 1;
-        // SAFETY: our own file.
-        match unsafe { libc::fcntl(self.0, libc::F_DUPFD_CLOEXEC, from) } {
-            -1 => Err(refused("fcntl(F_DUPFD_CLOEXEC)")),
-            other => Ok(Self(other)),
-        }
-    }
-
-    /// Moves the descriptor to the number `free`, if the system does it. For the child of a fork, in which
-    /// no other thread opens anything.
-    pub(super) fn with_number_of(self, free: Option<libc::c_int>) -> Self {
-        let Some(free) = free.filter(|&free| free != self.0) else {
-            return self;
-        };
-        // SAFETY: ours, and a number that no file has.
-        match unsafe { libc::dup3(self.0, free, libc::O_CLOEXEC) } {
-            -1 => self,
-            free => Self(free),
-        }
-    }
-
-    /// Returns the descriptor's number.
-    pub(super) fn number(&self) -> libc::c_int {
-        self.0
-    }
-
-    /// Returns the file's device and inode.
-    fn identity(&self) -> Option<(u64, u64)> {
-        let mut status = mem::MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: writes to `status`.
-        if unsafe { libc::fstat(self.0, status.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: zeros are a value of it, too.
-        let status = unsafe { status.assume_init() };
-        Some((status.st_dev, status.st_ino))
-    }
-
-    /// Maps the file, to be written.
-    pub(super) fn map(&self) -> Result<Mapped, Refused> {
-        Mapped::new(WORDS, libc::MAP_SHARED, self.0)
-    }
-
-    /// Seals the file, which is mapped: nothing changes its length, and, since Linux 5.1, no one else
-    /// can write to it.
-    pub(super) fn seal(&self) -> Result<(), Refused> {
-        // SAFETY: our own file.
-        let add = |seals: libc::c_int| unsafe { libc::fcntl(self.0, libc::F_ADD_SEALS, seals) };
-        if add(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) != 0 {
-            return Err(refused("fcntl(F_ADD_SEALS)"));
-        }
-        // Older kernels do not know the first, which is not needed to read safely.
-        let _ = add(libc::F_SEAL_FUTURE_WRITE);
-        let _ = add(libc::F_SEAL_SEAL);
-        Ok(())
-    }
+/// Keeps the mapping for ever. Returns its first word.
+pub(super) fn keep(mapping: Mapping) -> *mut AtomicU64 {
+    mem::ManuallyDrop::new(mapping).start().as_ptr().cast()
 }
 
-/// A mapping of words; dropping it unmaps it.
-pub(super) struct Mapped {
-    at: *mut AtomicU64,
-    words: usize,
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: ours, and not shown.
-        unsafe { libc::munmap(self.at.cast(), self.words * WORD) };
+/// Moves the mapping of a page over that of `old`, a whole page, which it replaces.
+pub(super) fn move_over(new: Mapping, old: &[AtomicU64]) -> Result<(), Refused> {
+    let (from, to) = (new.start().as_ptr().cast(), old.as_ptr().cast_mut());
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // rustix 1.1 passes the flag of `mmap` to this call, which the kernel refuses.
+    // SAFETY: over our own mapping, as a whole, with one of the same length.
+    let moved = unsafe { libc::mremap(from, BYTES, BYTES, flags, to.cast::<libc::c_void>()) };
+    if moved == libc::MAP_FAILED {
+        return Err(refused("mremap")(
+            Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL),
+        ));
     }
-}
-
-impl Mapped {
-    fn new(words: usize, flags: libc::c_int, file: libc::c_int) -> Result<Self, Refused> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping wherever the kernel likes.
-        let at = unsafe { libc::mmap(ptr::null_mut(), words * WORD, access, flags, file, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(refused("mmap"));
-        }
-        let at = at.cast();
-        Ok(Self { at, words })
-    }
-
-    /// Maps memory of the process alone, which is zero.
-    pub(super) fn of_process(words: usize) -> Result<Self, Refused> {
-        Self::new(words, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
-    }
-
-    /// Returns its words.
-    pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has that number of words, while this exists. Zero bits are the zero of every
-        // word, and the start is a multiple of the page size.
-        unsafe { std::slice::from_raw_parts(self.at, self.words) }
-    }
-
-    /// Keeps the mapping for ever. Returns its first word.
-    pub(super) fn keep(self) -> *mut AtomicU64 {
-        let at = self.at;
-        mem::forget(self);
-        at
-    }
-
-    /// Moves the mapping over the one of `old`, a whole page, which it replaces.
-    pub(super) fn move_over(self, old: &[AtomicU64]) -> Result<(), Refused> {
-        let to = old.as_ptr().cast_mut().cast::<libc::c_void>();
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: over our own mapping, as a whole, with one of the same length.
-        let moved = unsafe { libc::mremap(self.at.cast(), BYTES, BYTES, flags, to) };
-        if moved == libc::MAP_FAILED {
-            return Err(refused("mremap"));
-        }
-        mem::forget(self);
-        Ok(())
-    }
+    mem::forget(new);
+    Ok(())
 }
 
 /// Replaces the mapping of `old`, a whole page, by zeroed memory of the process alone.
 pub(super) fn hide(old: &[AtomicU64]) {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let at = old.as_ptr().cast_mut().cast();
     // SAFETY: our own mapping is replaced as a whole; pointers into it point to zeros. If even this
     // fails, the child counts in the parent's page, which misleads its readers and no more.
-    unsafe { libc::mmap(at, BYTES, access, flags, -1, 0) };
+    let _ = unsafe { mmap_anonymous(at, BYTES, access, flags) };
 }
 
 /// Takes the memory behind `words` now: if the system has none, a later store would end the
@@ -253,13 +159,9 @@ pub(super) fn take_memory(words: &[AtomicU64]) -> Result<(), Refused> {
     let (first, end) = (start & !(page - 1), start + size_of_val(words));
     let at = words.as_ptr().map_addr(|_| first).cast_mut().cast();
     // SAFETY: pages of our own mapping, which can be written.
-    let taken = unsafe { libc::madvise(at, end - first, libc::MADV_POPULATE_WRITE) };
-    match io::Error::last_os_error().raw_os_error() {
-        // EFAULT stands for the signal that a store would raise.
-        Some(libc::EFAULT | libc::ENOMEM) if taken != 0 => Err(Refused {
-            call: "madvise",
-            errno: libc::ENOMEM,
-        }),
+    match unsafe { madvise(at, end - first, Advice::LinuxPopulateWrite) } {
+        // FAULT stands for the signal that a store would raise.
+        Err(Errno::FAULT | Errno::NOMEM) => Err(refused("madvise")(Errno::NOMEM)),
         _ => Ok(()),
     }
 }
