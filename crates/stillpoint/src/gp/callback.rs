@@ -7,15 +7,14 @@
 //! raises it.
 
 use super::{
-    delay::Delay,
-    queue_times::{Batches, QueueTimes, Taken},
+    batches::{Batches, QueueTimes, Taken},
     seq::{Cookie, Seq},
     stack::Stack,
     work::{Outlook, WouldDeadlock},
 };
 use crate::{
     platform::{
-        fork,
+        clock, environment, fork,
         sync::{AtomicU64, Mutex, Ordering, lock},
         user_code,
     },
@@ -140,11 +139,11 @@ pub(crate) struct Callback {
 #[derive(Debug)]
 pub(super) struct Queue {
     first: *mut CallbackHead,
-    pub(super) last: *mut CallbackHead,
+    last: *mut CallbackHead,
     /// Number of callbacks ever added.
-    pub(super) came: u64,
+    came: u64,
     /// Number of callbacks ever removed.
-    pub(super) left: u64,
+    left: u64,
 }
 
 // SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
@@ -222,7 +221,8 @@ pub(super) struct Callbacks {
     /// The callbacks that a pass has taken from the queue and not invoked yet; they still count as
     /// queued. A thread that takes both locks takes that of `waiting` first.
     pub(super) running: Mutex<Queue>,
-    pub(super) delay: Delay,
+    /// How long callbacks are kept, in nanoseconds.
+    pub(super) delay: AtomicU64,
     pub(super) queued: AtomicU64,
     pub(super) invoked: AtomicU64,
     pub(super) panicked: AtomicU64,
@@ -232,7 +232,7 @@ pub(super) struct Callbacks {
 /// The callbacks that wait, and when they were queued.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    queue: Queue,
+    pub(super) queue: Queue,
     batches: Batches,
 }
 
@@ -244,6 +244,12 @@ impl Waiting {
             batches: Batches::new(),
         }
     }
+
+    /// Takes the delay from all callbacks in the queue. Returns how many have ever been added.
+    pub(super) fn hurry(&mut self) -> u64 {
+        self.batches.hurried = self.queue.came;
+        self.queue.came
+    }
 }
 
 impl Callbacks {
@@ -252,7 +258,7 @@ impl Callbacks {
             incoming: Stack::new(),
             waiting: Mutex::new(Waiting::new(0)),
             running: Mutex::new(Queue::new(0)),
-            delay: Delay::new(),
+            delay: AtomicU64::new(environment::callback_delay()),
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
@@ -295,9 +301,9 @@ impl Callbacks {
         completed: Cookie,
     ) -> Result<(), WouldDeadlock> {
         let mut waiting = lock(&self.waiting);
-        let queue = self.absorb(&mut waiting);
+        self.absorb(&mut waiting);
         if let Some(section) = section
-            && queue.cookies().any(|cookie| {
+            && waiting.queue.cookies().any(|cookie| {
                 !section.at_least(cookie.seq()) && !completed.seq().at_least(cookie.seq())
             })
         {
@@ -312,13 +318,13 @@ impl Callbacks {
                 cookie: completed,
             };
         }
-        queue.push_back(callback.head.as_ptr());
-        self.delay.hurry(queue.last.addr());
+        waiting.queue.push_back(callback.head.as_ptr());
+        waiting.hurry();
         Ok(())
     }
 
-    /// Moves what is incoming to the end of the queue, oldest first. Returns the queue.
-    pub(super) fn absorb<'w>(&self, waiting: &'w mut Waiting) -> &'w mut Queue {
+    /// Moves what is incoming to the end of the queue, oldest first.
+    pub(super) fn absorb(&self, waiting: &mut Waiting) {
         let Waiting { queue, batches } = waiting;
         let mut newest = self.incoming.take_all();
         let (since, before) = (self.queue_times.take_first(), queue.came);
@@ -335,8 +341,9 @@ impl Callbacks {
             queue.push_back(oldest);
             oldest = next;
         }
-        batches.add(before, queue.came, since);
-        queue
+        if queue.came != before {
+            batches.add(before, queue.came, since, clock::now());
+        }
     }
 
     /// Runs, in order, the callbacks whose grace period `has_ended`, with no lock of the queue
@@ -380,11 +387,13 @@ impl Callbacks {
     /// were moved were queued.
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Outlook, Taken) {
         let mut waiting = lock(&self.waiting);
-        let queue = self.absorb(&mut waiting);
-        let (mut running, mut batch) = (lock(&self.running), self.delay.batch());
+        self.absorb(&mut waiting);
+        let Waiting { queue, batches } = &mut *waiting;
+        let (mut running, delay) = (lock(&self.running), self.delay.load(Ordering::Relaxed));
         let mut rest = Outlook::default();
         while let Some(front) = queue.front() {
-            rest.at = self.delay.until(&mut batch, queue.last.addr());
+            let until = batches.kept_until(queue.left + 1, delay);
+            rest.at = until.filter(|&until| clock::now() < until);
             if rest.at.is_some() {
                 break;
             }
@@ -393,11 +402,9 @@ impl Callbacks {
                 break;
             }
             let callback = queue.pop_front().expect("the queue has a front");
-            batch.let_go(callback.head.addr().get());
             running.push_back(callback.head.as_ptr());
         }
-        let left = queue.left;
-        (rest, waiting.batches.take(left))
+        (rest, batches.take(queue.left))
     }
 
     /// Returns the number of callbacks that wait or run at this moment.

@@ -7,7 +7,6 @@
 
 use super::{
     callback::{Callbacks, Queue, Waiting},
-    delay::Batch,
     engine::{BarrierQueue, Engine},
     entry::Entry,
     flavour::Flavour,
@@ -153,7 +152,6 @@ unsafe fn callbacks(callbacks: &Callbacks) {
     unsafe {
         callbacks.waiting.reinit(Waiting::new(invoked));
         callbacks.running.reinit(Queue::new(0));
-        callbacks.delay.batch.reinit(Batch::NONE);
     }
     callbacks.queued.store(invoked, Ordering::Relaxed);
     callbacks.queue_times.reset_in_child();
@@ -231,13 +229,12 @@ mod tests {
     #[test]
     fn the_lock_of_a_vanished_thread_is_replaced() {
         let queue = Callbacks::new();
-        let delay = &queue.delay;
         std::thread::scope(|scope| {
-            scope.spawn(|| mem::forget(lock(&delay.batch)));
+            scope.spawn(|| mem::forget(lock(&queue.waiting)));
         });
-        assert!(delay.batch.try_lock().is_err());
+        assert!(queue.waiting.try_lock().is_err());
         // SAFETY: no other thread knows this one, and this thread holds no guard.
         unsafe { callbacks(&queue) };
-        assert!(delay.batch.try_lock().is_ok());
+        assert!(queue.waiting.try_lock().is_ok());
     }
 }

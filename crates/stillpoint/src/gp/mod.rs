@@ -12,7 +12,7 @@
 //! | `engine` | starting, fencing, scanning, publishing |
 //! | `engine/coalesce` | one barrier for many that wait |
 //! | `engine/wait`; `wakers` | threads and tasks that wait for one; the tasks to wake |
-//! | `engine/callbacks`; `callback`, `delay`, `queue_times`, `stack` | functions that run after one; their queue, and how long they are kept |
+//! | `engine/callbacks`; `callback`, `batches`, `stack` | functions that run after one; their queue, and how long they are kept |
 //! | `engine/service`; `server`, `pool`, `work` | the thread for what no caller does: its rounds; its state, and how it ends; threads that domains share |
 //! | `engine/stall`; `stalls`, `report` | grace periods that do not end; what is timed, and what is reported |
 //! | `fork` | all of this in the child of a fork |
@@ -23,8 +23,8 @@
 //! The module knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
 mod barrier_mode;
+mod batches;
 mod callback;
-mod delay;
 mod engine;
 mod entry;
 mod flavour;
@@ -33,7 +33,6 @@ mod fork;
 mod owners;
 pub(crate) mod policy;
 pub(crate) mod pool;
-mod queue_times;
 mod record;
 mod record_cache;
 mod registry;

@@ -211,8 +211,8 @@ impl Domain {
         self.core.inner.parts.settings().budget()
     }
 
-    /// Delays callbacks that are queued from now on by at least `delay` (in whole batches, so by up
-    /// to twice as much), and by a grace period in any case. The default is 0, or
+    /// Delays callbacks by at least `delay` (in whole batches, so by up to twice as much), and by a
+    /// grace period in any case. The default is 0, or
     /// `STILLPOINT_CALLBACK_DELAY_MS` in the environment, in whole milliseconds, for all domains
     /// (any other value is ignored, with a warning on stderr).
     ///
@@ -220,9 +220,9 @@ impl Domain {
     /// callback, which is wrong, but goes well if callbacks are late. Retired objects are freed as
     /// before, except those for which there was no page, which callbacks free. A barrier cuts the
     /// delay short for the callbacks that it waits for, so that it takes no longer than without; so
-    /// does the end of the domain; a delay that is set meanwhile changes neither. All other
-    /// callbacks that are queued already are delayed by `delay` from about now on; with 0 they are
-    /// due. Takes a lock for a moment, and may start the service thread. Not async-signal-safe.
+    /// does the end of the domain; a delay that is set meanwhile changes neither. For all other
+    /// callbacks, also those that are queued already, the delay set last applies. May start the
+    /// service thread. Not async-signal-safe.
     ///
     /// ```
     /// use std::{sync::mpsc::channel, time::Duration};

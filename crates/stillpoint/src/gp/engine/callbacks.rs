@@ -10,6 +10,7 @@ use crate::{
     },
     histogram::Histogram,
     platform::{
+        clock,
         sync::{Arc, AtomicBool, Ordering, lock},
         user_code,
     },
@@ -84,9 +85,8 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn callbacks_queued(&self) -> u64 {
         let came = {
             let mut waiting = lock(&self.callbacks.waiting);
-            let queue = self.callbacks.absorb(&mut waiting);
-            self.callbacks.delay.hurry(queue.last.addr());
-            queue.came
+            self.callbacks.absorb(&mut waiting);
+            waiting.hurry()
         };
         if !self.callback_delay().is_zero() {
             self.kick();
@@ -147,13 +147,14 @@ impl<P: Policy> Engine<P> {
     /// queued callbacks.
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
-        let queue = self.callbacks.absorb(&mut waiting);
+        self.callbacks.absorb(&mut waiting);
         // Under that lock, so that no callback moves from `queue` to `running` meanwhile.
-        queue.has(head) || lock(&self.callbacks.running).has(head)
+        waiting.queue.has(head) || lock(&self.callbacks.running).has(head)
     }
 
     pub(crate) fn set_callback_delay(&self, delay: Duration) {
-        self.callbacks.delay.set(delay);
+        let delay = clock::nanos(delay);
+        self.callbacks.delay.store(delay, Ordering::Relaxed);
         if self.callbacks.pending() > 0 {
             // Some may be due under the new delay.
             self.kick();
@@ -161,7 +162,7 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(crate) fn callback_delay(&self) -> Duration {
-        self.callbacks.delay.get()
+        Duration::from_nanos(self.callbacks.delay.load(Ordering::Relaxed))
     }
 
     pub(crate) fn callbacks_invoked(&self) -> u64 {
@@ -171,13 +172,13 @@ impl<P: Policy> Engine<P> {
 
     /// Returns how long callbacks have taken from being queued to the end of the pass that ran them.
     pub(crate) fn callback_times(&self) -> Histogram {
-        self.callbacks.queue_times.load()
+        self.callbacks.queue_times.times.load()
     }
 
     /// Invokes all callbacks at the end of a domain: there are no readers any more, so all are due.
     /// Returns whether there were any.
     pub(crate) fn run_all_callbacks(&self) -> bool {
-        self.callbacks.delay.set(Duration::ZERO);
+        self.callbacks.delay.store(0, Ordering::Relaxed);
         let before = self.callbacks_invoked();
         self.callbacks.run(self.domain, |_| true, || ());
         self.callbacks_invoked() != before
