@@ -579,6 +579,14 @@ impl<P: Policy> Engine<P> {
     }
 }
 
+#[cfg(test)]
+impl Engine<super::policy::Sound> {
+    /// Returns an engine whose numbers begin at 0.
+    pub(super) fn for_test() -> Self {
+        Self::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)))
+    }
+}
+
 /// The result of one attempt.
 struct Attempt {
     progress: Progress,

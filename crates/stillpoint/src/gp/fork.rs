@@ -15,7 +15,7 @@ use super::{
     registry::{FreeList, Registry},
     server::{Server, Service, State, serves},
     stalls::{Stalls, Waiters},
-    wakers::{Futures, Heap},
+    wakers::Futures,
 };
 use crate::platform::{
     event::EventCount,
@@ -23,6 +23,7 @@ use crate::platform::{
     sync::Ordering,
     thread::{self, Token},
 };
+use std::collections::BTreeMap;
 
 impl<P: Policy> ForkReset for Engine<P> {
     unsafe fn reset_in_child(&self) {
@@ -165,7 +166,7 @@ unsafe fn callbacks(callbacks: &Callbacks) {
 unsafe fn futures(futures: &Futures) {
     for wakers in [&futures.grace_periods, &futures.callbacks] {
         // SAFETY: the caller's promise; user code does not run under this lock.
-        unsafe { wakers.0.reinit(Heap::new()) };
+        unsafe { wakers.0.reinit(BTreeMap::new()) };
     }
 }
 
@@ -196,22 +197,12 @@ unsafe fn service(service: &Service, serves: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gp::{
-        barrier_mode::BarrierMode,
-        flavour::Flavour,
-        policy::Sound,
-        seq::{Cookie, Sequence},
-    };
     use crate::platform::sync::lock;
     use std::mem;
 
     #[test]
     fn in_a_forks_child_the_records_of_vanished_threads_do_not_count() {
-        let engine = Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(Cookie::from_raw(0).seq()),
-        );
+        let engine = Engine::for_test();
         let mine = engine.register(thread::token(), Flavour::Thread);
         let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
         engine.register(vanished, Flavour::Thread).lock();

@@ -7,22 +7,20 @@
 //! need no order. Each waits for a number to be reached: of a grace period, or of a callback in its
 //! queue.
 //!
-//! Waiters are in a heap, the least number first, whose entries know their places. Checking whether
-//! any is due is one comparison; registering, removing and waking are O(log n), in whatever order a
-//! million futures are polled and dropped. The heap owns the wakers, and a future has a counted
-//! reference to its place, not the other way round: so futures stay `Unpin`, and one that is
-//! forgotten ([`std::mem::forget`]) leaves nothing that points to it.
+//! The wakers are in a map, ordered by their numbers. Checking whether any is due, registering, removing and
+//! waking are O(log n), in whatever order a million futures are polled and dropped. The map owns the wakers,
+//! and a future has the number of its entry: so futures stay `Unpin`, and one that is forgotten
+//! ([`std::mem::forget`]) leaves nothing that points to it.
 //!
 //! # Who wakes
 //!
 //! The thread that makes the passes, after each pass and outside of it: code that runs inside a
 //! waker (an executor that polls inside its wakers) may call `barrier`, which a callback must not.
-//! Registering kicks the thread only if the new entry becomes the first. That is enough: the entry
-//! that the thread last saw as the first, under the same lock, is never younger than the present
-//! first, unless a kick is on its way. An entry behind another changes neither; one that comes
-//! before all others kicks; taking one off leaves a younger first, or none. So what the thread
-//! waits for ends no later than what the first entry waits for, and then it looks again. How kick
-//! and look meet: `server.rs`. `loom_futures_*` are the tests.
+//! Registering kicks the thread only if the new entry becomes the first. That is enough. The thread waits for
+//! the entry that it saw as the first at its last look. An entry that becomes the first later, in front of
+//! that one, kicks; any other entry is due no earlier; and removing entries leaves a first that is due later,
+//! or none. So, unless a kick is on its way, the thread looks again no later than the first entry is due. How
+//! kick and look meet: `server.rs`. `loom_futures_*` are the tests.
 //!
 //! No lock is held while a waker is cloned, called or dropped: that is user code, which may poll
 //! and drop other futures. Panics of a wake-up are contained and counted.
@@ -34,14 +32,12 @@ use crate::platform::{
     user_code,
 };
 use std::{
+    collections::BTreeMap,
     mem,
-    // std's also in the model: it is used under a lock of the model's.
-    sync::{Arc, atomic::AtomicUsize},
+    // std's also in the model, which has no statics.
+    sync::atomic::AtomicU64 as StdU64,
     task::Waker,
 };
-
-/// Number of entries up to which a heap keeps its memory.
-const SMALL: usize = 64;
 
 /// The event that a future waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,144 +57,81 @@ impl Awaited {
     }
 }
 
-/// The place of a future's entry in a heap. It means nothing if the entry is not in the heap.
-#[derive(Debug, Default)]
-pub(crate) struct Place(Arc<AtomicUsize>);
-
+/// The number of a future's entry, which no other future has.
 #[derive(Debug)]
-struct Entry {
-    due: u64,
-    waker: Waker,
-    /// Read and written under the heap's lock only.
-    place: Arc<AtomicUsize>,
-}
+pub(crate) struct Place(u64);
 
-/// No entry is before its parent, which is at half its index.
-#[derive(Debug)]
-pub(super) struct Heap(Vec<Entry>);
-
-impl Heap {
-    pub(super) const fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    fn find(&self, place: &Place) -> Option<usize> {
-        let at = place.0.load(Ordering::Relaxed);
-        self.0
-            .get(at)
-            .filter(|entry| Arc::ptr_eq(&entry.place, &place.0))
-            .map(|_| at)
-    }
-
-    /// Adds an entry. If `place` has one already, replaces its waker. Returns whether the entry is new
-    /// and the first of all, and the waker that was replaced.
-    fn put(&mut self, due: u64, waker: Waker, place: &Place) -> (bool, Option<Waker>) {
-        if let Some(at) = self.find(place) {
-            return (false, Some(mem::replace(&mut self.0[at].waker, waker)));
-        }
-        self.0.push(Entry {
-            due,
-            waker,
-            place: Arc::clone(&place.0),
-        });
-        (self.settle(self.0.len() - 1) == 0, None)
-    }
-
-    fn remove(&mut self, at: usize) -> Waker {
-        let entry = self.0.swap_remove(at);
-        if at < self.0.len() {
-            self.settle(at);
-        }
-        if self.0.capacity() > SMALL && self.0.len() < self.0.capacity() / 4 {
-            self.0.shrink_to(self.0.capacity() / 2);
-        }
-        entry.waker
-    }
-
-    /// Moves the entry at `at`, the only one that may be out of order, to its place. Returns its index.
-    fn settle(&mut self, mut at: usize) -> usize {
-        while at > 0 && self.is_before(at, (at - 1) / 2) {
-            at = self.swap(at, (at - 1) / 2);
-        }
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let child = if right < self.0.len() && self.is_before(right, left) {
-                right
-            } else {
-                left
-            };
-            if child >= self.0.len() || !self.is_before(child, at) {
-                self.0[at].place.store(at, Ordering::Relaxed);
-                return at;
-            }
-            at = self.swap(at, child);
-        }
-    }
-
-    fn is_before(&self, a: usize, b: usize) -> bool {
-        is_before(self.0[a].due, self.0[b].due)
-    }
-
-    /// Moves the entry at `from` to `to`, and notes the new place of the one that was there.
-    fn swap(&mut self, from: usize, to: usize) -> usize {
-        self.0.swap(from, to);
-        self.0[from].place.store(from, Ordering::Relaxed);
-        to
+impl Default for Place {
+    fn default() -> Self {
+        static NEXT: StdU64 = StdU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Compares numbers that wrap. Those that wait at the same time are less than half the range apart
-/// (`seq.rs`).
-fn is_before(a: u64, b: u64) -> bool {
-    a.wrapping_sub(b).cast_signed() < 0
+/// The wakers, by the number that each waits for and that of its place.
+type Waiting = BTreeMap<(u64, u64), Waker>;
+
+/// Returns the key that comes first. The numbers wrap; those that wait at the same time are less than half the
+/// range apart (`seq.rs`).
+fn first(waiting: &Waiting) -> Option<(u64, u64)> {
+    const HALF: u64 = 1 << 63;
+    let (&least, _) = waiting.first_key_value()?;
+    let (&greatest, _) = waiting.last_key_value()?;
+    if greatest.0 - least.0 < HALF {
+        return Some(least);
+    }
+    let mut before_the_wrap = waiting.range((least.0 + HALF, 0)..);
+    before_the_wrap.next().map(|(&key, _)| key)
 }
 
 /// Waiters for one kind of number.
 #[derive(Debug)]
-pub(super) struct Wakers(pub(super) Mutex<Heap>);
+pub(super) struct Wakers(pub(super) Mutex<Waiting>);
 
 impl Wakers {
     fn new() -> Self {
-        Self(Mutex::new(Heap::new()))
+        Self(Mutex::new(BTreeMap::new()))
     }
 
-    fn knows(&self, place: &Place, waker: &Waker) -> bool {
-        let heap = lock(&self.0);
-        heap.find(place)
-            .is_some_and(|at| heap.0[at].waker.will_wake(waker))
+    fn knows(&self, due: u64, place: &Place, waker: &Waker) -> bool {
+        let waiting = lock(&self.0);
+        let known = waiting.get(&(due, place.0));
+        known.is_some_and(|known| known.will_wake(waker))
     }
 
-    /// Registers `waker`. Returns whether its entry is new and the first of all.
+    /// Registers `waker`, instead of the one at `place`. Returns whether its entry is new and the first of
+    /// all.
     fn put(&self, due: u64, waker: &Waker, place: &Place) -> bool {
-        let waker = waker.clone();
-        let (is_first, old) = lock(&self.0).put(due, waker, place);
+        let (key, waker) = ((due, place.0), waker.clone());
+        let mut waiting = lock(&self.0);
+        let old = waiting.insert(key, waker);
+        let is_first = old.is_none() && first(&waiting) == Some(key);
+        drop(waiting);
         drop(old);
         is_first
     }
 
-    fn take(&self, place: &Place) -> Option<Waker> {
-        let mut heap = lock(&self.0);
-        heap.find(place).map(|at| heap.remove(at))
+    fn take(&self, due: u64, place: &Place) -> Option<Waker> {
+        lock(&self.0).remove(&(due, place.0))
     }
 
     fn take_due(&self, reached: u64) -> Option<Waker> {
-        let mut heap = lock(&self.0);
-        heap.0
-            .first()
-            .is_some_and(|first| !is_before(reached, first.due))
-            .then(|| heap.remove(0))
+        let mut waiting = lock(&self.0);
+        let first = first(&waiting)?;
+        let is_due = reached.wrapping_sub(first.0).cast_signed() >= 0;
+        is_due.then(|| waiting.remove(&first)).flatten()
     }
 
-    fn take_all(&self) -> Vec<Entry> {
-        mem::take(&mut lock(&self.0).0)
+    fn take_all(&self) -> Waiting {
+        mem::take(&mut lock(&self.0))
     }
 
     fn least(&self) -> Option<u64> {
-        lock(&self.0).0.first().map(|first| first.due)
+        first(&lock(&self.0)).map(|(due, _)| due)
     }
 
     fn len(&self) -> u64 {
-        lock(&self.0).0.len() as u64
+        lock(&self.0).len() as u64
     }
 }
 
@@ -235,12 +168,12 @@ impl Futures {
 
     /// Returns whether `waker` waits at `place` already.
     pub(crate) fn will_wake(&self, awaited: Awaited, waker: &Waker, place: &Place) -> bool {
-        self.of(awaited).knows(place, waker)
+        self.of(awaited).knows(awaited.number(), place, waker)
     }
 
     /// Undoes [`Futures::put`]. Returns the waker, if it has not been called.
     pub(crate) fn forget(&self, awaited: Awaited, place: &Place) -> Option<Waker> {
-        self.of(awaited).take(place)
+        self.of(awaited).take(awaited.number(), place)
     }
 
     /// Returns the number of tasks that wait.
@@ -248,7 +181,7 @@ impl Futures {
         self.grace_periods.len() + self.callbacks.len()
     }
 
-    /// Calls all wakers that `next` returns, for `domain`, with no lock of the heaps held.
+    /// Calls all wakers that `next` returns, for `domain`, with no lock of the maps held.
     fn wake(&self, domain: u64, mut next: impl FnMut() -> Option<Waker>) {
         while let Some(waker) = next() {
             if user_code::wakes(domain, || waker.wake()) {
@@ -277,12 +210,12 @@ impl Futures {
     pub(crate) fn wake_all(&self, domain: u64) {
         let process = fork::process();
         for wakers in [&self.grace_periods, &self.callbacks] {
-            let mut left = wakers.take_all().into_iter();
+            let mut left = wakers.take_all().into_values();
             self.wake(domain, || {
                 if fork::process() != process {
                     mem::forget(mem::take(&mut left));
                 }
-                left.next().map(|entry| entry.waker)
+                left.next()
             });
         }
     }
@@ -293,66 +226,51 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn is_there(wakers: &Wakers, place: &Place) -> bool {
-        lock(&wakers.0).find(place).is_some()
+    fn is_there(wakers: &Wakers, due: u64, place: &Place) -> bool {
+        lock(&wakers.0).contains_key(&(due, place.0))
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-        /// A heap beside a list of what is in it: the least comes first, also across the wrap, and
+        /// The wakers beside a list of what is in it: the least comes first, also across the wrap, and
         /// a removed entry is gone.
         #[test]
-        fn a_heap_gives_the_least_first(
+        fn the_least_is_woken_first(
             base in prop_oneof![Just(0_u64.wrapping_sub(20)), any::<u64>()],
             steps in prop::collection::vec((0..3, 0..40_u64), 0..if cfg!(miri) { 40 } else { 200 }),
         ) {
             let (wakers, mut model) = (Wakers::new(), Vec::<(u64, Place)>::new());
             for (what, number) in steps {
+                let due = base.wrapping_add(number);
                 match what {
                     0 => {
                         let place = Place::default();
                         let least = model.iter().map(|&(due, _)| due).min();
-                        let is_first = wakers.put(base.wrapping_add(number), Waker::noop(), &place);
+                        let is_first = wakers.put(due, Waker::noop(), &place);
                         prop_assert_eq!(is_first, least.is_none_or(|least| number < least));
-                        prop_assert!(is_there(&wakers, &place));
-                        prop_assert!(!wakers.put(base.wrapping_add(number), Waker::noop(), &place), "it is there");
+                        prop_assert!(is_there(&wakers, due, &place));
+                        prop_assert!(!wakers.put(due, Waker::noop(), &place), "it is there");
                         model.push((number, place));
                     }
                     1 if !model.is_empty() => {
-                        let (_, place) = model.swap_remove(number as usize % model.len());
-                        prop_assert!(wakers.take(&place).is_some() && wakers.take(&place).is_none());
+                        let (due, place) = model.swap_remove(number as usize % model.len());
+                        let take = || wakers.take(base.wrapping_add(due), &place);
+                        prop_assert!(take().is_some() && take().is_none());
                     }
                     _ => {
-                        let due = model.iter().filter(|&&(due, _)| due <= number).count();
-                        let woken = (0..).take_while(|_| wakers.take_due(base.wrapping_add(number)).is_some()).count();
-                        prop_assert_eq!(woken, due);
-                        model.retain(|&(due, ref place)| (due > number) == is_there(&wakers, place) && due > number);
+                        let are_due = model.iter().filter(|&&(due, _)| due <= number).count();
+                        let woken = (0..).take_while(|_| wakers.take_due(due).is_some()).count();
+                        prop_assert_eq!(woken, are_due);
+                        model.retain(|&(due, ref place)| {
+                            (due > number) == is_there(&wakers, base.wrapping_add(due), place) && due > number
+                        });
                         prop_assert_eq!(model.len() as u64, wakers.len());
                     }
                 }
-                let least = model.iter().map(|&(due, _)| base.wrapping_add(due));
-                let least = least.reduce(|a, b| if is_before(a, b) { a } else { b });
-                prop_assert_eq!(wakers.least(), least);
+                let least = model.iter().map(|&(due, _)| due).min();
+                prop_assert_eq!(wakers.least(), least.map(|due| base.wrapping_add(due)));
             }
         }
-    }
-
-    #[test]
-    fn a_heap_gives_its_memory_back() {
-        const FUTURES: u64 = if cfg!(miri) { 200 } else { 10_000 };
-        let wakers = Wakers::new();
-        let mut places: Vec<_> = (0..FUTURES).map(|_| Place::default()).collect();
-        for (number, place) in (0..FUTURES).rev().zip(&places) {
-            assert!(
-                wakers.put(number, Waker::noop(), place),
-                "each is before all others"
-            );
-        }
-        places
-            .drain(10..)
-            .for_each(|place| assert!(wakers.take(&place).is_some()));
-        assert!(lock(&wakers.0).0.capacity() <= 2 * SMALL);
-        assert_eq!(wakers.len(), 10);
     }
 }
