@@ -220,10 +220,7 @@ impl fmt::Display for HoldoutsOnly<'_> {
             1 if *more_holdouts == 0 => {}
             readers => write!(f, "{readers} readers: ")?,
         }
-        for (n, holdout) in holdouts.iter().enumerate() {
-            write!(f, "{}{holdout}", if n == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        list(f, "", holdouts)
     }
 }
 
@@ -260,37 +257,12 @@ impl StallReport {
                 Bytes(self.bytes_grown)
             )?;
         }
-        let listed = |f: &mut fmt::Formatter<'_>,
-                      what: &str,
-                      who: &mut dyn Iterator<Item = &dyn fmt::Display>| {
-            who.enumerate().try_for_each(|(n, who)| {
-                if n == 0 {
-                    write!(f, "; {what}: {who}")
-                } else {
-                    write!(f, ", {who}")
-                }
-            })
-        };
-        listed(
-            f,
-            "blocked by",
-            &mut self.holdouts.iter().map(|holdout| holdout as _),
-        )?;
+        list(f, "; blocked by: ", &self.holdouts)?;
         if self.more_holdouts > 0 {
             write!(f, " and {} more", self.more_holdouts)?;
         }
-        listed(
-            f,
-            "waiters",
-            &mut self.waiters.iter().map(|waiter| waiter as _),
-        )?;
-        for (n, (place, count)) in self.futures.iter().enumerate() {
-            write!(
-                f,
-                "{}{count} made at {place}",
-                if n == 0 { "; waiting futures: " } else { ", " }
-            )?;
-        }
+        list(f, "; waiters: ", &self.waiters)?;
+        list(f, "; waiting futures: ", self.futures.iter().map(MadeAt))?;
         self.hint(f)
     }
 
@@ -320,6 +292,28 @@ impl StallReport {
             ": if it runs async code, a `Guard` is held across an `.await`; drop it before, or use an owned guard of \
              `stillpoint::tasks_trace`",
         )
+    }
+}
+
+/// Writes `before`, then the items with commas between them; nothing if there are none.
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    before: &str,
+    items: impl IntoIterator<Item: fmt::Display>,
+) -> fmt::Result {
+    for (n, item) in items.into_iter().enumerate() {
+        write!(f, "{}{item}", if n == 0 { before } else { ", " })?;
+    }
+    Ok(())
+}
+
+/// Where futures were made, and how many.
+struct MadeAt<'a>(&'a (&'static Location<'static>, usize));
+
+impl fmt::Display for MadeAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (place, count) = self.0;
+        write!(f, "{count} made at {place}")
     }
 }
 
