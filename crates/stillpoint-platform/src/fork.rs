@@ -17,13 +17,11 @@
 //! read can be read at any moment:
 //!
 //! * Atomics, and what an atomic has published (the readers' records, the list of places). The
-//!   child sees a state that the parent has been through, although Linux copies one page after the
-//!   other while the parent's threads run: a thread whose store comes too late for its page's copy
-//!   stands still until all pages are copied. So with whatever the child sees it also sees what
-//!   happened before.
-//! * State in which these atomics show that no lost thread has left anything behind: it stays as it
-//!   is.
-//! * State of the forking thread alone. It is not changing that when it forks: only user code forks,
+//!   child sees a state that the parent has been through. Linux copies the pages one after the other
+//!   while the parent's threads run, but a thread that writes to a page which has been copied stands
+//!   still until all are copied. So if the child sees a store, it also sees all that happened before.
+//! * State that no lost thread can have left half changed, as such atomics show. It stays as it is.
+//! * State of the forking thread alone, which is not in the middle of a change: only user code forks,
 //!   and the library calls user code with no lock held except an [owned
 //!   mutex](super::owned_mutex), and with no waiter [announced](super::event).
 //!

@@ -1,9 +1,9 @@
 //! A cell for what the first of several threads makes, such as the global domains, a map's root, its arenas.
 //!
-//! No thread waits for another one, which a fork may remove, as in std's `OnceLock`. Several may make a value at
-//! the same time; the slower ones drop theirs.
+//! Unlike with std's `OnceLock`, no thread waits for another one, which a fork may remove. Several threads may make
+//! a value at the same time; the slower ones drop theirs.
 
-// std's also in the models of other crates, to which the cell is no step, and which have it in statics.
+// std's also in the models of other crates: there the cell is no step of the model, and stands in statics.
 #[cfg(all(test, stillpoint_loom))]
 use crate::sync::{AtomicPtr, Ordering};
 #[cfg(not(all(test, stillpoint_loom)))]
@@ -77,7 +77,8 @@ pub struct RaceCell<O: Owner> {
 
 // SAFETY: it is an owner, or nothing.
 unsafe impl<O: Owner + Send> Send for RaceCell<O> {}
-// SAFETY: through a reference, threads get references to the value, and move an owner in, which another thread drops.
+// SAFETY: through a shared reference, a thread gets a reference to the value, or moves an owner in, which
+// another thread may drop.
 unsafe impl<O: Owner<Target: Sync> + Send + Sync> Sync for RaceCell<O> {}
 
 impl<O: Owner> RaceCell<O> {
@@ -143,11 +144,11 @@ impl<O: Owner> RaceCell<O> {
         unsafe { self.take_shared() }
     }
 
-    /// Takes the value out of a cell that others may have, too.
+    /// Takes the value out of a cell to which there may be other references.
     ///
     /// # Safety
     ///
-    /// No other thread uses the cell or the value; nor does the caller, but for the result.
+    /// No other thread uses the cell or the value any more, and the caller uses only the result.
     pub unsafe fn take_shared(&self) -> Option<O> {
         // Relaxed: no other thread uses it.
         let value = NonNull::new(self.value.swap(ptr::null_mut(), Ordering::Relaxed))?;

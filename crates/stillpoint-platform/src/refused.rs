@@ -3,7 +3,7 @@
 //!
 //! A thread is often refused for lack of memory, so the queue has room for all services ([`Place`]). Its
 //! lock is a leaf: no other lock is taken under it, and no user code runs. In the child of a fork the
-//! queue is empty, as the work that the services were for is forgotten.
+//! queue is empty, because the child forgets the services' work.
 
 use super::{
     clock::{self, Nanos},
@@ -54,7 +54,8 @@ fn queue() -> MutexGuard<'static, Queue> {
 pub struct Place(Weak<dyn Refused>);
 
 impl Place {
-    /// Reserves the place of a service. The handle shows that a fork's child resets the lock.
+    /// Reserves the place of a service. The handle proves that the fork handler is registered, which resets
+    /// the lock in the child.
     pub fn new(_: &AtForkHandle, service: Weak<dyn Refused>) -> Self {
         let mut queue = queue();
         let services = SERVICES.fetch_add(1, Ordering::Relaxed) + 1;

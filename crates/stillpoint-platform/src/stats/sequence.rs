@@ -1,6 +1,7 @@
-//! The sequence count of a slot: what its reader finds between two equal even counts belongs together.
+//! The sequence count of a slot: what a reader finds between two equal even counts belongs together.
 //!
-//! One writer at a time. Nothing else in a page is read together, and no order holds between values.
+//! There is one writer at a time. Nothing orders the other words of a page: values that are read together may
+//! be of different moments.
 //!
 //! * [Q1] Release: the odd count comes before the change's words, so that a reader which has found
 //!   one of these sees by Q4 that the count has moved.

@@ -95,10 +95,10 @@ impl Tap {
 
 /// Copies a gauge.
 ///
-/// If two threads copy at once, the one whose store comes last sees what the other had changed: if its
-/// second fence comes after the other's first, by the look after that fence; if it comes before, the
-/// other's store is the last one. A thread copies again only if another has changed the gauge meanwhile. If
-/// it gave up then, an old value could stay behind the copy of the thread that has changed it last.
+/// If two threads copy at once, the one whose store comes last has its second fence after the other's first:
+/// otherwise the other's store would be the last. So its second look sees the other's change. A thread
+/// copies again only if another has changed the gauge meanwhile. If it gave up instead, its old value could
+/// replace the copy of the thread that has changed the gauge last.
 #[cold]
 pub(super) fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
     loop {

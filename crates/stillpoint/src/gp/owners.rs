@@ -24,11 +24,10 @@
 //!
 //! The waiter's own record needs neither: its sections are in the waiter's program order.
 //!
-//! Such a wait ends no grace period and writes no shared word; it only returns. Only a caller that
-//! has named a grace period without starting it (`get_state`) could notice: a whole wait that begins
-//! later must end that grace period, whatever readers there are by then. So once such a cookie has
-//! been given out, waits take the slow path. (liburcu
-//! returns early where its registry is empty, too.)
+//! Such a wait ends no grace period and writes no shared word; it only returns. One kind of caller could
+//! notice that: it has named a grace period without starting it (`get_state`), and a whole wait that begins
+//! after that must end the named one. So once such a cookie has been given out, waits take the slow path.
+//! (liburcu, too, returns early if its registry is empty.)
 
 use crate::platform::{
     barrier::full_fence,
@@ -161,26 +160,12 @@ mod loom_tests {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        barrier_mode::BarrierMode,
-        engine::Engine,
-        flavour::Flavour,
-        policy::Sound,
-        seq::{Cookie, Sequence},
-    };
+    use super::super::{engine::Engine, flavour::Flavour};
     use crate::platform::thread;
-
-    fn engine() -> Engine<Sound> {
-        Engine::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(Cookie::from_raw(0).seq()),
-        )
-    }
 
     #[test]
     fn a_record_counts_from_its_claim_to_the_end_of_its_last_section() {
-        let engine = engine();
+        let engine = Engine::for_test();
         assert!(engine.has_no_reader(|| false));
         let (first, second) = (
             engine.register(thread::token(), Flavour::Thread),
@@ -204,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_named_grace_period_sends_waits_to_the_slow_path() {
-        let engine = engine();
+        let engine = Engine::for_test();
         let _ = engine.get_state();
         assert!(
             engine.has_no_reader(|| false),

@@ -19,9 +19,9 @@
 //!                            else: unlock, sleep until the first is due
 //! ```
 //!
-//! A thread sees a kick in its look after the announcement, or is woken by its signal (`event.rs`). A
-//! member's round takes the kick, as a round of a service thread does. Everything else is under the lock,
-//! under which no user code runs.
+//! A thread sees a kick when it looks after its announcement, or the kick's signal wakes it (`event.rs`). A
+//! member's round takes the kick, as a round of a service thread does. All other state is under the lock; no
+//! user code runs under it.
 
 use super::{
     seq::Cookie,
@@ -78,7 +78,7 @@ struct State {
     threads: usize,
     /// Threads in no round.
     idle: usize,
-    /// The thread that began a round last, if it is still in it, and when that was.
+    /// The thread that began the latest round, while it is in that round, and when it began it.
     server: Option<(Token, Nanos)>,
     /// True from a refused start until the next attempt, which is made by a thread that finds the pool in
     /// the queue of refused services.

@@ -145,8 +145,8 @@ pub(super) struct Watch {
     /// is over, and the next one would count as reported.
     pub(super) since: AtomicU64,
     pub(super) count: AtomicU64,
-    /// How many bytes were unreclaimed when it was started. Written after `since`, so a thread that
-    /// reads both in between sees the count of the stall before.
+    /// Number of unreclaimed bytes when timing began. Written after `since`, so a thread that reads both
+    /// in between sees the number of the last stall.
     bytes: AtomicU64,
 }
 

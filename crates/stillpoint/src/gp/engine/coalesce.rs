@@ -185,17 +185,9 @@ mod tests {
         platform::thread,
     };
 
-    fn engine() -> Engine<Sound> {
-        engine_with(BarrierMode::Membarrier)
-    }
-
-    fn engine_with(readers: BarrierMode) -> Engine<Sound> {
-        Engine::new(1, readers, Sequence::new(Cookie::from_raw(0).seq()))
-    }
-
     #[test]
     fn an_assist_leaves_a_barrier_under_way_alone_unless_it_insists() {
-        let engine = engine();
+        let engine = Engine::for_test();
         let cookie = engine.get_state();
         let assist = |insists| engine.assist(cookie, cookie, thread::token(), insists);
         assert!(engine.try_lead(0), "another thread's barrier");
@@ -207,7 +199,7 @@ mod tests {
 
     #[test]
     fn an_assist_covers_all_that_its_thread_has_named() {
-        let engine = engine();
+        let engine = Engine::for_test();
         let oldest = engine.start();
         let youngest = engine.get_state();
         assert!(!engine.has_ended(youngest) && youngest.at_least(oldest));
@@ -226,7 +218,7 @@ mod tests {
     #[test]
     fn an_assist_starts_all_that_its_thread_has_named() {
         for readers in [BarrierMode::Membarrier, BarrierMode::Fence] {
-            let engine = engine_with(readers);
+            let engine = Engine::<Sound>::new(1, readers, Sequence::new(Cookie::from_raw(0).seq()));
             // In membarrier mode another thread leads, so the assist has to insist.
             assert!(engine.try_lead(0));
             let oldest = engine.start();

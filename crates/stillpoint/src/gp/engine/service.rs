@@ -96,7 +96,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Leaves the rounds to the pool. Called before the engine is used.
+    /// Lets the pool make the rounds. Called before the engine is used.
     pub(crate) fn share_service(&self) {
         self.service.shares.store(true, Ordering::Relaxed);
         self.shared.share_service(pool::event());
@@ -567,10 +567,8 @@ impl refused::Refused for Gone {
 mod tests {
     use super::*;
     use crate::gp::{
-        barrier_mode::BarrierMode,
         engine::wait::{Haste, Waited},
         policy::Sound,
-        seq::Sequence,
     };
     use std::{
         sync::{Arc, atomic::AtomicUsize},
@@ -580,8 +578,7 @@ mod tests {
     /// Each attempt maps a stack: only the first is made by the work itself.
     #[test]
     fn while_a_thread_is_refused_work_does_not_try_each_time() {
-        let first = Cookie::from_raw(0).seq();
-        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
+        let engine = Engine::for_test();
         let attempts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&attempts);
         engine.set_service(move |_| {
@@ -605,11 +602,7 @@ mod tests {
     /// is reported, though only the first callback that is queued meanwhile kicks the thread.
     #[test]
     fn a_callback_that_returns_is_progress() {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(Cookie::from_raw(0).seq()),
-        ));
+        let engine = Arc::new(Engine::for_test());
         engine.set_service(|_| Ok(Server::Forked));
         engine.set_stall_handler(Some(Arc::new(|_| ())));
         engine.set_stall_timeout(Duration::from_nanos(1));
@@ -642,11 +635,7 @@ mod tests {
 
     /// Returns an engine whose service thread the system refuses.
     fn refused() -> Arc<Engine<Sound>> {
-        let engine = Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(Cookie::from_raw(0).seq()),
-        );
+        let engine = Engine::for_test();
         engine.set_service(|_| Err(io::Error::from_raw_os_error(libc::EAGAIN)));
         engine.set_refused(Gone::place());
         engine.set_stall_handler(Some(Arc::new(|_| ())));
@@ -702,8 +691,7 @@ mod tests {
     /// It may be the only thread of its process.
     #[test]
     fn the_thread_that_forked_does_not_end_idle() {
-        let first = Cookie::from_raw(0).seq();
-        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
+        let engine = Engine::for_test();
         *lock(&engine.service.state) = State::Running {
             server: Server::Forked,
             ended: Vec::new(),
