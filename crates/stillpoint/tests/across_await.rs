@@ -4,29 +4,23 @@
 
 mod common;
 
-use common::PATIENCE;
+use common::{PATIENCE, stalls::Stalls};
 use std::{
     fs,
     future::Future,
     pin::pin,
     ptr,
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::channel,
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::{AcrossAwait, Domain, StallReport};
+use stillpoint::{AcrossAwait, Domain};
 
-fn watched() -> (Domain, Receiver<StallReport>) {
+fn watched() -> (Domain, Stalls) {
     let domain = Domain::new();
-    let (tell, told) = channel();
-    domain.on_stall(move |report| drop(tell.send(report.clone())));
-    domain.set_stall_timeout(Duration::from_millis(50));
-    (domain, told)
-}
-
-fn next(told: &Receiver<StallReport>) -> StallReport {
-    told.recv_timeout(PATIENCE).expect("a stall is reported")
+    let stalls = Stalls::of(&domain);
+    (domain, stalls)
 }
 
 /// Returns whether this kernel says what threads sleep in.
@@ -46,7 +40,7 @@ fn a_future_that_waits_for_its_own_threads_guard_is_recognised() {
     let start = Instant::now();
     let report = loop {
         assert_eq!(future.as_mut().poll(&mut context), Poll::Pending);
-        if let Ok(report) = told.try_recv() {
+        if let Some(report) = told.try_next() {
             break report;
         }
         assert!(start.elapsed() < PATIENCE, "a stall is reported");
@@ -87,7 +81,7 @@ fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
             domain.call(|| ());
             thread::sleep(Duration::from_millis(1));
         }
-        let report = next(&told);
+        let report = told.next();
         if is_known() {
             assert_eq!(report.holdouts[0].blocked_in, Some("futex"), "{report}");
             assert_eq!(
@@ -116,7 +110,7 @@ fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
         });
         has_entered.recv().expect("it enters");
         domain.call(|| ());
-        let report = next(&told);
+        let report = told.next();
         if is_known() {
             assert_eq!(report.holdouts[0].blocked_in, Some("ppoll"), "{report}");
             assert_eq!(
@@ -149,7 +143,7 @@ fn a_thread_that_computes_in_its_section_gets_no_hint() {
         });
         has_entered.recv().expect("it enters");
         domain.call(|| ());
-        let report = next(&told);
+        let report = told.next();
         assert_eq!(
             (
                 report.holdouts[0].blocked_in,

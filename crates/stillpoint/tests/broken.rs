@@ -200,9 +200,5 @@ fn the_whole_machinery_passes() {
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
-    if common::without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-    } else {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }

@@ -2,15 +2,11 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, in_environment, returns};
+use common::{Count, Reader, Tally, eventually, in_environment, returns};
 use std::{
     env,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
-    },
+    sync::{Arc, Mutex, mpsc::channel},
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -20,13 +16,6 @@ use stillpoint::{Domain, Rcu};
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 const CALLS: usize = 100;
-
-fn queue(domain: &Domain, calls: &Arc<AtomicUsize>) {
-    let calls = Arc::clone(calls);
-    domain.call(move || {
-        calls.fetch_add(1, Ordering::Relaxed);
-    });
-}
 
 /// Waits until the service thread has made a pass since the call.
 fn pass(domain: &Domain) {
@@ -43,24 +32,24 @@ fn barrier(domain: &Domain) {
 
 #[test]
 fn callbacks_are_kept_and_are_due_with_no_delay() {
-    let (domain, calls) = (Domain::new(), Arc::default());
+    let (domain, calls) = (Domain::new(), Count::default());
     assert_eq!(domain.callback_delay(), Duration::ZERO);
     domain.set_callback_delay(LONG);
     assert_eq!(domain.callback_delay(), LONG);
     for round in 1..=3 {
-        (0..CALLS).for_each(|_| queue(&domain, &calls));
+        (0..CALLS).for_each(|_| domain.call(calls.raise()));
         pass(&domain);
         assert_eq!(
             domain.statistics().callbacks_pending,
             (round * CALLS) as u64
         );
     }
-    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!(calls.get(), 0);
     domain.set_callback_delay(Duration::ZERO);
-    eventually(|| calls.load(Ordering::Relaxed) == 3 * CALLS);
+    eventually(|| calls.get() == 3 * CALLS);
     // Nothing is left of the other delay.
     domain.set_callback_delay(LONG);
-    queue(&domain, &calls);
+    domain.call(calls.raise());
     pass(&domain);
     assert_eq!(domain.statistics().callbacks_pending, 1);
 }
@@ -83,38 +72,38 @@ fn callbacks_run_in_their_order_when_the_delay_is_over() {
 
 #[test]
 fn barriers_cut_the_delay_short_for_what_they_wait_for() {
-    let (domain, calls) = (Domain::new(), Arc::default());
+    let (domain, calls) = (Domain::new(), Count::default());
     domain.set_callback_delay(LONG);
     barrier(&domain);
     for round in 1..=3 {
-        queue(&domain, &calls);
+        domain.call(calls.raise());
         pass(&domain);
-        queue(&domain, &calls);
+        domain.call(calls.raise());
         barrier(&domain);
-        assert_eq!(calls.load(Ordering::Relaxed), 2 * round);
+        assert_eq!(calls.get(), 2 * round);
     }
-    queue(&domain, &calls);
+    domain.call(calls.raise());
     let mut barrier = pin!(domain.barrier_async());
     let mut context = Context::from_waker(Waker::noop());
     eventually(|| barrier.as_mut().poll(&mut context).is_ready());
-    assert_eq!(calls.load(Ordering::Relaxed), 7);
-    queue(&domain, &calls);
+    assert_eq!(calls.get(), 7);
+    domain.call(calls.raise());
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
     // And not for callbacks that are queued later.
-    queue(&domain, &calls);
+    domain.call(calls.raise());
     pass(&domain);
-    assert_eq!(calls.load(Ordering::Relaxed), 8);
+    assert_eq!(calls.get(), 8);
 }
 
 /// A barrier was there before the delay: it waits for readers alone.
 #[test]
 fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
     for before in [Duration::ZERO, LONG] {
-        let (domain, calls) = (Domain::new(), Arc::default());
+        let (domain, calls) = (Domain::new(), Count::default());
         domain.set_callback_delay(before);
         let reader = Reader::enter(&domain);
-        queue(&domain, &calls);
+        domain.call(calls.raise());
         let mut task = pin!(domain.barrier_async());
         let theirs = domain.clone();
         let barrier = thread::spawn(move || theirs.barrier());
@@ -124,9 +113,9 @@ fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
         returns(move || barrier.join().expect("no panic"));
         let mut context = Context::from_waker(Waker::noop());
         eventually(|| task.as_mut().poll(&mut context).is_ready());
-        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(calls.get(), 1);
         // The next ones are kept.
-        queue(&domain, &calls);
+        domain.call(calls.raise());
         pass(&domain);
         assert_eq!(domain.statistics().callbacks_pending, 1);
     }
@@ -134,13 +123,13 @@ fn a_delay_that_is_set_meanwhile_keeps_no_barrier() {
 
 #[test]
 fn a_domain_that_ends_runs_delayed_callbacks() {
-    let (domain, calls) = (Domain::new(), Arc::default());
+    let (domain, calls) = (Domain::new(), Count::default());
     domain.set_callback_delay(LONG);
-    queue(&domain, &calls);
+    domain.call(calls.raise());
     pass(&domain);
-    queue(&domain, &calls);
+    domain.call(calls.raise());
     returns(move || drop(domain));
-    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    assert_eq!(calls.get(), 2);
 }
 
 #[test]
@@ -176,14 +165,14 @@ fn the_environment_sets_the_delay_of_all_domains() {
             stillpoint::global().clone(),
         ] {
             assert_eq!(domain.callback_delay(), expected);
-            let calls = Arc::default();
-            queue(&domain, &calls);
+            let calls = Count::default();
+            domain.call(calls.raise());
             if !expected.is_zero() {
                 pass(&domain);
-                assert_eq!(calls.load(Ordering::Relaxed), 0);
+                assert_eq!(calls.get(), 0);
             }
             barrier(&domain);
-            assert_eq!(calls.load(Ordering::Relaxed), 1);
+            assert_eq!(calls.get(), 1);
         }
         return;
     }

@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, returns};
+use common::{Count, Reader, Tally, eventually, returns};
 use std::{
     mem::offset_of,
     panic,
     ptr::NonNull,
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc::channel,
     },
     thread,
@@ -18,23 +18,6 @@ use stillpoint::{CallbackHead, Domain, Rcu};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const CALLS: usize = if cfg!(miri) { 30 } else { 20_000 };
-
-/// A count, and callbacks that raise it.
-#[derive(Debug, Clone, Default)]
-struct Count(Arc<AtomicUsize>);
-
-impl Count {
-    fn raise(&self) -> impl FnOnce() + Send + 'static {
-        let count = self.clone();
-        move || {
-            count.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 #[test]
 fn callbacks_of_one_thread_keep_their_order_among_those_of_others() {

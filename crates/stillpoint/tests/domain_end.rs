@@ -115,12 +115,9 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn a_process_does_not_wait_for_a_domain_that_ends_by_itself() {
-    if common::is_child() {
-        let (kept, blocked, _) = kept_by(KEEPS[0]);
-        drop(kept);
-        // Blocked for good.
-        std::mem::forget(blocked);
-        return;
-    }
-    common::child("a_process_does_not_wait_for_a_domain_that_ends_by_itself").well();
+    common::apart!();
+    let (kept, blocked, _) = kept_by(KEEPS[0]);
+    drop(kept);
+    // Blocked for good.
+    std::mem::forget(blocked);
 }

@@ -7,8 +7,8 @@
 mod common;
 
 use common::{
-    Over, Reader, Tally, Tracked, eventually, leak, panic_message, retire, returns,
-    without_new_threads,
+    Over, Reader, Tally, Tracked, apart, assert_counts, eventually, leak, panic_message, retire,
+    returns, tasks::waker, without_new_threads,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -17,11 +17,11 @@ use std::{
     pin::pin,
     ptr::{self, NonNull},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
-    task::{Context, Wake, Waker},
+    task::Context,
     thread,
 };
 use stillpoint::{CallbackHead, Domain, EmbedsHead, RcuOption};
@@ -151,15 +151,7 @@ fn assert_works(domain: &Domain) {
         }
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
-        let statistics = domain.statistics();
-        assert_eq!(
-            (
-                statistics.objects_pending,
-                statistics.inline_waits,
-                statistics.panics
-            ),
-            (0, waits, 0)
-        );
+        assert_counts!(domain, objects_pending: 0, inline_waits: waits, panics: 0);
     });
 }
 
@@ -177,15 +169,7 @@ fn outside_a_section_retire_waits_and_frees() {
         unsafe { domain.retire_inline(leak(tally.value(number))) };
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
-    let statistics = domain.statistics();
-    assert_eq!(
-        (
-            statistics.inline_waits,
-            statistics.objects_freed,
-            statistics.pages
-        ),
-        (400, 400, 0)
-    );
+    assert_counts!(domain, inline_waits: 400, objects_freed: 400, pages: 0);
     assert!(REFUSED.load(Ordering::SeqCst) >= 400);
     drop(no_pages);
     assert_works(&domain);
@@ -249,11 +233,7 @@ fn what_a_callback_frees_counts_its_weight() {
     drop(guard);
     domain.barrier();
     assert!(tally.all_dropped());
-    let statistics = domain.statistics();
-    assert_eq!(
-        (statistics.bytes_pending, statistics.objects_leaked),
-        (0, 0)
-    );
+    assert_counts!(domain, bytes_pending: 0, objects_leaked: 0);
     assert_works(&domain);
 }
 
@@ -305,10 +285,8 @@ fn inside_a_section_objects_with_a_head_become_callbacks() {
     let no_pages = NoPages::begin();
     let guard = domain.read_lock();
     (0..SOME as u64).for_each(|number| retire_node(&domain, tally.value(number)));
-    assert_eq!(
-        (tally.dropped(), domain.statistics().callbacks_pending),
-        (0, SOME as u64)
-    );
+    assert_eq!(tally.dropped(), 0);
+    assert_counts!(domain, callbacks_pending: SOME as u64);
     drop(guard);
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -329,15 +307,8 @@ fn objects_with_a_head_never_wait_for_readers() {
     returns(move || {
         (0..SOME as u64).for_each(|number| retire_node(&theirs, counted.value(number)))
     });
-    let statistics = domain.statistics();
-    assert_eq!(
-        (
-            tally.dropped(),
-            statistics.callbacks_pending,
-            statistics.inline_waits
-        ),
-        (0, SOME as u64, 0)
-    );
+    assert_eq!(tally.dropped(), 0);
+    assert_counts!(domain, callbacks_pending: SOME as u64, inline_waits: 0);
     reader.leave();
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
@@ -376,28 +347,12 @@ fn retire_without_any_memory_leaks_and_counts() {
             // SAFETY: no other thread has ever known the objects.
             .for_each(|&object| unsafe { domain.retire(object) })
     });
-    let statistics = domain.statistics();
-    assert_eq!(
-        (
-            statistics.objects_leaked,
-            statistics.objects_pending,
-            statistics.callbacks_pending
-        ),
-        (3, 0, 0)
-    );
+    assert_counts!(domain, objects_leaked: 3, objects_pending: 0, callbacks_pending: 0);
     drop(guard);
     domain.kvfree_barrier();
     domain.barrier();
-    let statistics = domain.statistics();
-    assert_eq!(
-        (
-            tally.dropped(),
-            statistics.objects_leaked,
-            statistics.objects_freed
-        ),
-        (0, 3, 0),
-        "never freed"
-    );
+    assert_eq!(tally.dropped(), 0, "never freed");
+    assert_counts!(domain, objects_leaked: 3, objects_freed: 0);
     assert_works(&domain);
     assert_eq!(domain.statistics().objects_leaked, 3);
     // SAFETY: the library has let go of them, and each came from a box.
@@ -455,31 +410,22 @@ fn barrier_covers_open_pages_without_pages() {
     let tally = Tally::new();
     // What has been freed once leaves a page in reserve.
     assert_works(&domain);
-    let (retired, has_retired) = channel();
     let idle: Vec<_> = (0..8)
         .map(|number| {
-            let (domain, tally, retired) = (domain.clone(), tally.clone(), retired.clone());
-            let (end, may_end) = channel::<()>();
-            let thread = thread::spawn(move || {
+            let (domain, tally) = (domain.clone(), tally.clone());
+            Reader::inside("idle", move |stay| {
                 retire(&domain, tally.value(number));
                 retire(&domain, number);
-                retired.send(()).expect("the receiver is there");
-                may_end.recv().expect_err("nothing is sent");
-            });
-            (end, thread)
+                stay();
+            })
         })
         .collect();
-    idle.iter()
-        .for_each(|_| has_retired.recv().expect("no panic"));
     let no_pages = NoPages::begin();
     let theirs = domain.clone();
     returns(move || theirs.kvfree_barrier());
     assert!(tally.all_dropped());
     drop(no_pages);
-    for (end, thread) in idle {
-        drop(end);
-        thread.join().expect("no panic");
-    }
+    idle.into_iter().for_each(Reader::leave);
     assert_works(&domain);
 }
 
@@ -505,19 +451,14 @@ fn thread_and_domain_ends_need_no_page() {
     let domain = Domain::new();
     let tally = Tally::new();
     retire(&domain, tally.value(1));
-    let (retired, has_retired) = channel();
-    let (end, may_end) = channel::<()>();
     let (theirs, counted) = (domain.clone(), tally.clone());
-    let thread = thread::spawn(move || {
+    let thread = Reader::inside("ends", move |stay| {
         retire(&theirs, counted.value(2));
-        retired.send(()).expect("the receiver is there");
-        may_end.recv().expect_err("nothing is sent");
+        stay();
         retire(&theirs, counted.value(3));
     });
-    has_retired.recv().expect("no panic");
     let no_pages = NoPages::begin();
-    drop(end);
-    thread.join().expect("no panic");
+    thread.leave();
     returns(move || drop(domain));
     assert!(tally.all_dropped());
     drop(no_pages);
@@ -566,9 +507,7 @@ fn nothing_is_lost_while_memory_fluctuates() {
 
 #[test]
 fn a_barrier_does_without_a_service_thread() {
-    if !common::is_child() {
-        return common::child("a_barrier_does_without_a_service_thread").well();
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     without_new_threads(|| {
@@ -585,9 +524,7 @@ fn a_barrier_does_without_a_service_thread() {
 
 #[test]
 fn a_barrier_whose_passes_leave_a_section_open_is_refused() {
-    if !common::is_child() {
-        return common::child("a_barrier_whose_passes_leave_a_section_open_is_refused").well();
-    }
+    apart!();
     let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
     let tally = Tally::new();
     without_new_threads(|| {
@@ -682,40 +619,19 @@ mod on_demand {
         for in_section in [true, false] {
             assert_eq!(retire_one(&domain, in_section), [(true, true, false)]);
         }
-        let seen = domain.statistics();
-        assert_eq!(
-            (seen.objects_freed, seen.objects_leaked, seen.inline_waits),
-            (2, 0, 0)
-        );
+        assert_counts!(domain, objects_freed: 2, objects_leaked: 0, inline_waits: 0);
         IS_EXITING.store(true, Ordering::SeqCst);
         assert_eq!(retire_one(&domain, true), []);
-        let seen = domain.statistics();
-        assert_eq!(
-            (
-                seen.objects_freed,
-                seen.objects_leaked,
-                seen.objects_pending
-            ),
-            (2, 1, 0)
-        );
+        assert_counts!(domain, objects_freed: 2, objects_leaked: 1, objects_pending: 0);
     }
 }
 
 #[test]
 fn a_task_asks_by_itself_while_there_is_no_service_thread() {
-    struct Count(AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-    if !common::is_child() {
-        return common::child("a_task_asks_by_itself_while_there_is_no_service_thread").well();
-    }
+    apart!();
     let domain = Domain::new();
     let mut reader = Reader::enter(&domain);
-    let woken = Arc::new(Count(AtomicUsize::new(0)));
-    let waker = Waker::from(Arc::clone(&woken));
+    let (woken, waker) = waker();
     without_new_threads(|| {
         let mut future = pin!(domain.synchronize_async());
         let mut asks = 0;
@@ -726,7 +642,7 @@ fn a_task_asks_by_itself_while_there_is_no_service_thread() {
                 .poll(&mut Context::from_waker(&waker))
                 .is_ready();
             assert!(
-                ready || woken.0.load(Ordering::SeqCst) >= asks,
+                ready || woken.1.load(Ordering::SeqCst) >= asks,
                 "nothing would have it asked again"
             );
             ready
@@ -739,10 +655,7 @@ fn a_task_asks_by_itself_while_there_is_no_service_thread() {
 
 #[test]
 fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
-    if !common::is_child() {
-        return common::child("callbacks_from_when_no_thread_could_be_started_run_once_one_can")
-            .well();
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     let call = |number| {
@@ -760,12 +673,7 @@ fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
 
 #[test]
 fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
-    if !common::is_child() {
-        return common::child(
-            "objects_from_when_no_thread_could_be_started_are_freed_once_one_can",
-        )
-        .well();
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     without_new_threads(|| (0..10).for_each(|number| retire(&domain, tally.value(number))));

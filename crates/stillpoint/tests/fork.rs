@@ -9,10 +9,11 @@
 
 mod common;
 
-use common::forking::{
-    Bare, SOME, assert_works, elsewhere, fork, in_both, is_apart, retire_inline, waiting,
+use common::forking::{Bare, SOME, assert_works, elsewhere, fork, in_both, retire_inline, waiting};
+use common::{
+    Random, Reader, Tally, Tracked, apart, assert_counts, eventually, panic_message, retire,
+    until_it_waits,
 };
-use common::{Random, Reader, Tally, Tracked, eventually, panic_message, retire, until_it_waits};
 use std::{
     mem, panic,
     pin::pin,
@@ -61,9 +62,7 @@ fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
 
 #[test]
 fn grace_periods_do_not_wait_for_the_sections_of_vanished_threads() {
-    if !is_apart("grace_periods_do_not_wait_for_the_sections_of_vanished_threads") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let readers: Vec<_> = (0..3).map(|_| Reader::enter(&domain)).collect();
     let cookie = domain.start_poll();
@@ -82,9 +81,7 @@ fn grace_periods_do_not_wait_for_the_sections_of_vanished_threads() {
 
 #[test]
 fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
-    if !is_apart("a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     thread::scope(|scope| {
@@ -107,9 +104,7 @@ fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
 
 #[test]
 fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
-    if !is_apart("what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
     free_some(&domain, 100);
@@ -149,9 +144,7 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
 
 #[test]
 fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
-    if !is_apart("a_domain_that_ends_in_the_child_frees_what_is_the_childs") {
-        return;
-    }
+    apart!();
     for with_service_thread in [true, false] {
         let domain = Domain::new();
         if with_service_thread {
@@ -186,9 +179,7 @@ fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
 
 #[test]
 fn a_section_of_the_forking_thread_stays_open() {
-    if !is_apart("a_section_of_the_forking_thread_stays_open") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     let cell = RcuOption::new_in(&domain, tally.value(7));
@@ -238,16 +229,9 @@ fn a_section_of_the_forking_thread_stays_open() {
 
 #[test]
 fn a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child() {
-    if !is_apart("a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
-    thread::scope(|scope| {
-        scope
-            .spawn(|| mem::forget(domain.read_lock()))
-            .join()
-            .expect("no panic")
-    });
+    elsewhere(|| mem::forget(domain.read_lock()));
     let cookie = domain.start_poll();
     assert!(!domain.poll(cookie));
     fork(|| assert_works(&domain)).well();
@@ -256,9 +240,7 @@ fn a_guard_that_an_ended_thread_leaked_holds_nothing_up_in_the_child() {
 
 #[test]
 fn a_qsbr_reader_that_forks_stays_online() {
-    if !is_apart("a_qsbr_reader_that_forks_stays_online") {
-        return;
-    }
+    apart!();
     for domain in [Domain::with_fences(), Domain::new()] {
         let cell = Rcu::new_in(&domain, 1);
         let (tell, told) = channel();
@@ -298,9 +280,7 @@ fn a_qsbr_reader_that_forks_stays_online() {
 
 #[test]
 fn a_child_may_fork_again() {
-    if !is_apart("a_child_may_fork_again") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
     let reader = Reader::enter(&domain);
@@ -360,9 +340,7 @@ fn page_faults() -> usize {
 #[test]
 fn domains_without_work_are_not_copied() {
     const DOMAINS: usize = 500;
-    if !is_apart("domains_without_work_are_not_copied") {
-        return;
-    }
+    apart!();
     let domains: Vec<_> = (0..DOMAINS).map(|_| Domain::new()).collect();
     for domain in &domains {
         domain.set_budget(1 << 20);
@@ -371,16 +349,7 @@ fn domains_without_work_are_not_copied() {
     let guard = domains[0].read_lock();
     let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
     let_much_wait(&domains[1], &tally, &calls);
-    let (left, entered) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let reader = {
-        let (domain, left, entered) = (domains[2].clone(), left.clone(), entered.clone());
-        thread::spawn(move || {
-            let _guard = domain.read_lock();
-            entered.wait();
-            left.wait();
-        })
-    };
-    entered.wait();
+    let reader = Reader::enter(&domains[2]);
     fork(|| {
         let copied = page_faults();
         assert!(copied < DOMAINS / 4, "{copied} pages");
@@ -394,8 +363,7 @@ fn domains_without_work_are_not_copied() {
         fork(|| domains[..8].iter().for_each(assert_works)).well();
     })
     .well();
-    left.wait();
-    reader.join().expect("no panic");
+    reader.leave();
     domains[1].barrier();
     domains[1].kvfree_barrier();
     assert!(tally.all_dropped());
@@ -411,9 +379,7 @@ impl Wake for Woken {
 
 #[test]
 fn futures_of_before_the_fork_are_ready_in_the_child() {
-    if !is_apart("futures_of_before_the_fork_are_ready_in_the_child") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     let mut context = Context::from_waker(Waker::noop());
@@ -463,9 +429,7 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
 
 #[test]
 fn the_first_use_of_the_library_may_be_under_way() {
-    if !is_apart("the_first_use_of_the_library_may_be_under_way") {
-        return;
-    }
+    apart!();
     for round in 0..100 {
         // A process that has never used it.
         fork(|| {
@@ -494,9 +458,7 @@ fn the_first_use_of_the_library_may_be_under_way() {
 
 #[test]
 fn the_first_uses_of_a_domain_may_be_under_way() {
-    if !is_apart("the_first_uses_of_a_domain_may_be_under_way") {
-        return;
-    }
+    apart!();
     const THREADS: usize = 6;
     let newest: Mutex<Option<Domain>> = Mutex::new(None);
     let (made, start, end) = (
@@ -541,9 +503,7 @@ fn the_first_uses_of_a_domain_may_be_under_way() {
 
 #[test]
 fn domains_and_threads_may_come_and_go_meanwhile() {
-    if !is_apart("domains_and_threads_may_come_and_go_meanwhile") {
-        return;
-    }
+    apart!();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..4 {
@@ -622,9 +582,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
 
 #[test]
 fn any_moment_will_do() {
-    if !is_apart("any_moment_will_do") {
-        return;
-    }
+    apart!();
     let domains = [Domain::new(), Domain::with_fences()];
     let tally = Tally::new();
     let cells: Vec<_> = domains
@@ -690,11 +648,7 @@ fn forks() -> usize {
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
-    if common::without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-    } else {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }
 
 /// A domain whose service thread fails while this says so, by a fault of the library's own.
@@ -716,9 +670,7 @@ unsafe impl Policy for Failing {}
 
 #[test]
 fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
-    if !is_apart("a_service_thread_that_stays_down_is_tried_again_in_the_child") {
-        return;
-    }
+    apart!();
     FAILS.store(true, Ordering::SeqCst);
     let domain = lab::Domain::<Failing>::new();
     domain.call(|| ());
@@ -739,11 +691,5 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
     })
     .well();
     domain.barrier();
-    assert_eq!(
-        (
-            domain.statistics().service_failures,
-            domain.statistics().callbacks_pending
-        ),
-        (3, 0)
-    );
+    assert_counts!(domain, service_failures: 3, callbacks_pending: 0);
 }

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{
-    Tally, eventually,
-    forking::{Bare, assert_works, elsewhere, fork, in_both, is_apart},
+    Tally, apart, eventually,
+    forking::{Bare, assert_works, elsewhere, fork, in_both},
 };
 use std::{
     mem,
@@ -25,9 +25,7 @@ use stillpoint::{
 
 #[test]
 fn an_owned_guard_goes_on_in_the_child() {
-    if !is_apart("an_owned_guard_goes_on_in_the_child") {
-        return;
-    }
+    apart!();
     for domain in [TraceDomain::new(), TraceDomain::with_fences()] {
         let tally = Tally::new();
         let cell = Rcu::new_in(&domain, tally.value(1));
@@ -68,9 +66,7 @@ fn an_owned_guard_goes_on_in_the_child() {
 
 #[test]
 fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
-    if !is_apart("guards_of_vanished_tasks_are_sections_until_they_are_abandoned") {
-        return;
-    }
+    apart!();
     let domain = TraceDomain::new();
     let (entered, has_entered) = channel();
     let theirs = domain.clone();
@@ -121,9 +117,7 @@ fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
 
 #[test]
 fn a_fork_at_any_moment_of_threads_that_make_and_drop_guards_loses_no_record() {
-    if !is_apart("a_fork_at_any_moment_of_threads_that_make_and_drop_guards_loses_no_record") {
-        return;
-    }
+    apart!();
     let domain = TraceDomain::new();
     let cell = Rcu::new_in(&domain, 1_u64);
     let (over, made) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -7,10 +7,10 @@
 mod common;
 
 use common::forking::{
-    Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, is_apart,
-    retire_inline, waiting,
+    Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, retire_inline,
+    waiting,
 };
-use common::{Reader, Tally, eventually, panic_message, retire, until_it_waits};
+use common::{Count, Reader, Tally, apart, eventually, panic_message, retire, until_it_waits};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
@@ -40,14 +40,12 @@ fn service_threads() -> usize {
 
 #[test]
 fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
-    if !is_apart("a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
-    let calls = Arc::new(AtomicUsize::new(0));
+    let calls = Count::default();
     let reader = Reader::enter(&domain);
     let (tell, told) = channel();
-    let (theirs, behind) = (domain.clone(), Arc::clone(&calls));
+    let (theirs, behind) = (domain.clone(), calls.clone());
     domain.call(move || {
         if let Some(child) = fork_here() {
             return tell.send(child).expect("the receiver is there");
@@ -66,28 +64,23 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
                 // the child.
                 assert_works_here(&theirs);
                 assert_works(&theirs);
-                assert_eq!(behind.load(Ordering::SeqCst), 0);
+                assert_eq!(behind.get(), 0);
                 assert_eq!(service_threads(), 1);
                 drop(theirs);
             })
         });
     });
-    for _ in 0..10 {
-        let calls = Arc::clone(&calls);
-        domain.call(move || _ = calls.fetch_add(1, Ordering::SeqCst));
-    }
+    (0..10).for_each(|_| domain.call(calls.raise()));
     reader.leave();
     domain.barrier();
-    assert_eq!(calls.load(Ordering::SeqCst), 10);
+    assert_eq!(calls.get(), 10);
     told.recv().expect("it has forked").well();
     assert_works(&domain);
 }
 
 #[test]
 fn a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child() {
-    if !is_apart("a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let (tell, told) = channel();
     let theirs = domain.clone();
@@ -106,9 +99,7 @@ fn a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child() {
 
 #[test]
 fn a_domain_whose_service_thread_forked_ends_in_the_child() {
-    if !is_apart("a_domain_whose_service_thread_forked_ends_in_the_child") {
-        return;
-    }
+    apart!();
     let tally = Tally::new();
     let only_handle = Arc::new(Mutex::new(Some(Domain::new())));
     let take = |handle: &Mutex<Option<Domain>>| {
@@ -205,9 +196,7 @@ fn a_flush_waits_for_a_reader(domain: &Domain) {
 
 #[test]
 fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
-    if !is_apart("a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     let (tell, told) = channel();
@@ -243,9 +232,7 @@ fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
 
 #[test]
 fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
-    if !is_apart("a_plain_destructor_may_fork_on_the_thread_that_retires") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let tally = Tally::new();
     let (tell, told) = channel();
@@ -307,14 +294,12 @@ fn allow_new_threads() {
 
 #[test]
 fn a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one() {
-    if !is_apart("a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
-    let calls = Arc::new(AtomicUsize::new(0));
+    let calls = Count::default();
     let (tell, told) = channel();
     common::without_new_threads(|| {
-        let (behind, theirs) = (Arc::clone(&calls), domain.clone());
+        let theirs = domain.clone();
         domain.call(move || {
             let child = fork_here();
             if child.is_none() {
@@ -335,27 +320,25 @@ fn a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one() {
             }
             tell.send(child).expect("the receiver is there");
         });
-        domain.call(move || _ = behind.fetch_add(1, Ordering::SeqCst));
+        domain.call(calls.raise());
         domain.barrier();
     });
     match told.recv().expect("it has forked") {
         Some(child) => {
-            assert_eq!(calls.load(Ordering::SeqCst), 1);
+            assert_eq!(calls.get(), 1);
             child.well();
         }
         None => end_after(|| {
             allow_new_threads();
             assert_works(&domain);
-            assert_eq!(calls.load(Ordering::SeqCst), 0);
+            assert_eq!(calls.get(), 0);
         }),
     }
 }
 
 #[test]
 fn a_stall_handler_may_fork() {
-    if !is_apart("a_stall_handler_may_fork") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     domain.set_stall_timeout(Duration::from_millis(1));
     let (tell, told) = channel();
@@ -394,9 +377,5 @@ fn a_stall_handler_may_fork() {
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
-    if common::without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-    } else {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }

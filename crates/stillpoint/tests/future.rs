@@ -3,16 +3,12 @@
 mod common;
 
 use common::{
-    Reader, Tally, eventually,
+    Count, Reader, Tally, assert_counts, eventually,
     tasks::{block_on, waker},
 };
 use std::{
     pin::{Pin, pin},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
-    },
+    sync::{Arc, Mutex, atomic::Ordering, mpsc::channel},
     task::{Context, Wake, Waker},
     thread,
 };
@@ -122,13 +118,10 @@ fn a_barrier_for_no_callbacks_is_ready_at_once() {
 fn a_barrier_is_ready_when_all_callbacks_have_run() {
     let domain = Domain::new();
     for _ in 0..100 {
-        let called = Arc::new(AtomicUsize::new(0));
-        for _ in 0..10 {
-            let called = Arc::clone(&called);
-            domain.call(move || _ = called.fetch_add(1, Ordering::SeqCst));
-        }
+        let called = Count::default();
+        (0..10).for_each(|_| domain.call(called.raise()));
         block_on(domain.barrier_async());
-        assert_eq!(called.load(Ordering::SeqCst), 10);
+        assert_eq!(called.get(), 10);
     }
 }
 
@@ -181,17 +174,13 @@ fn a_cookie_of_another_domain_holds_nothing_up() {
 #[test]
 fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader() {
     let domain = Domain::new();
-    let called = Arc::new(AtomicUsize::new(0));
-    let call = || {
-        let called = Arc::clone(&called);
-        domain.call(move || _ = called.fetch_add(1, Ordering::SeqCst));
-    };
+    let called = Count::default();
     let first = Reader::enter(&domain);
-    call();
+    domain.call(called.raise());
     let mut older = pin!(domain.synchronize_async());
     let mut barrier = pin!(domain.barrier_async());
     let second = Reader::enter(&domain);
-    call();
+    domain.call(called.raise());
     let mut younger = pin!(domain.synchronize_async());
     let ((woken, waker_of_older), (done, waker_of_barrier), (late, waker_of_younger)) =
         (waker(), waker(), waker());
@@ -204,7 +193,7 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     eventually(|| woken.1.load(Ordering::SeqCst) == 1 && done.1.load(Ordering::SeqCst) == 1);
     assert!(poll(older, &waker_of_older) && poll(barrier, &waker_of_barrier));
     assert_eq!(
-        (late.1.load(Ordering::SeqCst), called.load(Ordering::SeqCst)),
+        (late.1.load(Ordering::SeqCst), called.get()),
         (0, 1),
         "the second reader is still there"
     );
@@ -212,15 +201,8 @@ fn a_future_is_woken_though_younger_ones_and_callbacks_wait_for_another_reader()
     eventually(|| late.1.load(Ordering::SeqCst) == 1);
     assert!(poll(younger, &waker_of_younger));
     domain.barrier();
-    let statistics = domain.statistics();
-    assert_eq!(
-        (
-            called.load(Ordering::SeqCst),
-            statistics.futures_pending,
-            statistics.panics
-        ),
-        (2, 0, 0)
-    );
+    assert_eq!(called.get(), 2);
+    assert_counts!(domain, futures_pending: 0, panics: 0);
 }
 
 #[test]
@@ -274,33 +256,29 @@ impl Wake for Inline {
 fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
     let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
     for of_callbacks in [false, true] {
-        let (called, tally) = (Arc::new(AtomicUsize::new(0)), Tally::new());
-        let call = |called: &Arc<AtomicUsize>| {
-            let called = Arc::clone(called);
-            domain.call(move || _ = called.fetch_add(1, Ordering::SeqCst));
-        };
+        let (called, tally) = (Count::default(), Tally::new());
         let first = Reader::enter(domain);
-        call(&called);
+        domain.call(called.raise());
         let mut future: Pin<Box<dyn Future<Output = ()>>> = if of_callbacks {
             Box::pin(domain.barrier_async())
         } else {
             Box::pin(domain.synchronize_async())
         };
         let second = Reader::enter(domain);
-        call(&called);
+        domain.call(called.raise());
         drop(stillpoint::Rcu::new_in(domain, tally.value(1)));
         let (tell, told) = channel();
-        let (theirs, counted) = (Arc::clone(&called), tally.clone());
+        let (theirs, counted) = (called.clone(), tally.clone());
         let waker = Inline::waker(move || {
             tell.send((0, false)).expect("the receiver is there");
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
+            tell.send((theirs.get(), counted.all_dropped()))
                 .expect("the receiver is there");
             domain.kvfree_barrier();
             // From here on, callbacks of others have to run here, too.
-            call(&theirs);
+            domain.call(theirs.raise());
             domain.barrier();
-            tell.send((theirs.load(Ordering::SeqCst), counted.all_dropped()))
+            tell.send((theirs.get(), counted.all_dropped()))
                 .expect("the receiver is there");
         });
         assert!(!poll(future.as_mut(), &waker));

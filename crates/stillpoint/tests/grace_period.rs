@@ -67,11 +67,7 @@ fn the_domain_across_the_wrap_does_wrap() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn all_of_this_holds_without_membarrier_too() {
-    if common::without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-    } else {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }
 
 fn an_idle_synchronize_ends_a_grace_period(domain: &Domain) {

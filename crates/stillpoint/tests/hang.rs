@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{CHILD, Reader, Tally, child_of, eventually, in_environments, returns};
+use common::{CHILD, Reader, Tally, child_of, eventually, forking::fork, in_environments, returns};
 use std::{
     fs::File,
     io::{self, Read},
@@ -46,20 +46,15 @@ fn keeps_what_was_retired() {
 
 fn stays_online() {
     let domain = Domain::with_fences();
-    let (registered, is_registered) = channel();
-    let (leave, may_leave) = channel::<()>();
+    let theirs = domain.clone();
+    let reader = Reader::inside("reader", move |stay| {
+        let _reader = theirs.qsbr_reader();
+        stay();
+    });
     thread::scope(|scope| {
-        let domain = &domain;
-        scope.spawn(move || {
-            let _reader = domain.qsbr_reader();
-            registered.send(()).expect("the receiver is there");
-            let _ = may_leave.recv();
-        });
-        is_registered.recv().expect("it registers");
-        let waiter = scope.spawn(|| domain.synchronize());
-        stalls(domain);
-        drop(leave);
-        waiter.join().expect("no panic");
+        scope.spawn(|| domain.synchronize());
+        stalls(&domain);
+        reader.leave();
     });
 }
 
@@ -85,18 +80,7 @@ fn blocks_in_a_callback() {
 }
 
 fn hangs_in_a_forks_child() {
-    // SAFETY: the child calls what a child may: the library, whose business forks are.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        hangs_in_synchronize();
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: our child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+    fork(hangs_in_synchronize).well();
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::forking::{assert_works, assert_works_here, fork, is_apart};
-use common::{Over, Tally, eventually, number, returns, service_threads};
+use common::forking::{assert_works, assert_works_here, fork};
+use common::{Over, Tally, apart, eventually, number, returns, service_threads};
 use std::{
     cell::RefCell,
     collections::HashSet,
@@ -68,9 +68,7 @@ fn two_thousand_idle_domains_have_no_thread() {
 
 #[test]
 fn a_domain_whose_thread_has_ended_works() {
-    if !is_apart("a_domain_whose_thread_has_ended_works") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     for _ in 0..2 {
         assert_works(&domain);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Tally, eventually, panic_message, returns};
+use common::{Tally, elsewhere, eventually, panic_message, returns};
 use std::{
     mem,
     sync::{
@@ -26,21 +26,9 @@ fn a_grace_period_waits_for_the_next_quiescent_state() {
         let mut reader = domain.qsbr_reader();
         let cookie = domain.start_poll();
         let theirs = domain.clone();
-        thread::scope(|scope| {
-            assert!(
-                !scope
-                    .spawn(|| theirs.poll(cookie))
-                    .join()
-                    .expect("no panic")
-            );
-            reader.quiescent_state();
-            assert!(
-                scope
-                    .spawn(|| theirs.poll(cookie))
-                    .join()
-                    .expect("no panic")
-            );
-        });
+        assert!(!elsewhere(|| theirs.poll(cookie)));
+        reader.quiescent_state();
+        assert!(elsewhere(|| theirs.poll(cookie)));
     }
 }
 
@@ -144,11 +132,7 @@ fn a_leaked_reader_holds_what_it_has_lent() {
     let lent = cell.load(Box::leak(Box::new(domain.qsbr_reader()))).get();
     drop(cell);
     let cookie = domain.start_poll();
-    assert!(
-        !thread::spawn(move || domain.poll(cookie))
-            .join()
-            .expect("no panic")
-    );
+    assert!(!elsewhere(|| domain.poll(cookie)));
     assert_eq!((lent, tally.dropped()), (7, 0));
 }
 

@@ -12,16 +12,12 @@
 mod common;
 
 use common::{
-    Tally, child, eventually, is_child, leak, number, retire, service_threads, sleeps,
-    without_new_threads,
+    Count, Tally, apart, child, eventually, is_child, leak, number, retire, service_threads,
+    sleeps, test_of, without_new_threads,
 };
 use std::{
     path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
-    },
+    sync::{Arc, Mutex, mpsc::channel},
     thread,
     time::Duration,
 };
@@ -33,7 +29,7 @@ use stillpoint::{
 /// A domain with work for a service thread: `WORK` callbacks and as many objects with destructors.
 struct Busy {
     domain: Domain,
-    called: Arc<AtomicUsize>,
+    called: Count,
     tally: Tally,
 }
 
@@ -43,13 +39,11 @@ impl Busy {
     fn new() -> Self {
         let this = Self {
             domain: Domain::new(),
-            called: Arc::default(),
+            called: Count::default(),
             tally: Tally::new(),
         };
         for _ in 0..WORK {
-            let called = Arc::clone(&this.called);
-            this.domain
-                .call(move || _ = called.fetch_add(1, Ordering::SeqCst));
+            this.domain.call(this.called.raise());
             this.retire();
         }
         this
@@ -60,20 +54,20 @@ impl Busy {
     }
 
     fn is_done(&self) -> bool {
-        self.called.load(Ordering::SeqCst) == WORK && self.tally.all_dropped()
+        self.called.get() == WORK && self.tally.all_dropped()
     }
 
     fn is_untouched(&self) -> bool {
-        self.called.load(Ordering::SeqCst) == 0 && self.tally.dropped() == 0
+        self.called.get() == 0 && self.tally.dropped() == 0
     }
 }
 
-/// Runs `work` in a separate process. Fails unless that says on stderr, once, what was refused.
-fn apart(name: &str, work: impl FnOnce()) {
+/// Runs `work`, which is all of the calling test, in a separate process. Fails unless that says on stderr, once, what was refused.
+fn says_once(work: impl FnOnce()) {
     if is_child() {
         return work();
     }
-    let ended = child(name);
+    let ended = child(test_of(&work));
     ended.well();
     let refusals = ended.stderr.matches("refuses a service thread for").count();
     assert_eq!(refusals, 1, "{}", ended.stderr);
@@ -89,7 +83,7 @@ fn served() -> Domain {
 
 #[test]
 fn another_domains_thread_starts_what_was_refused() {
-    apart("another_domains_thread_starts_what_was_refused", || {
+    says_once(|| {
         let served = served();
         let busy = without_new_threads(Busy::new);
         eventually(|| {
@@ -104,7 +98,7 @@ fn another_domains_thread_starts_what_was_refused() {
 
 #[test]
 fn another_domains_thread_does_none_of_the_work() {
-    apart("another_domains_thread_does_none_of_the_work", || {
+    says_once(|| {
         let served = served();
         without_new_threads(|| {
             let busy = Busy::new();
@@ -124,7 +118,7 @@ fn another_domains_thread_does_none_of_the_work() {
                 tally,
             } = busy;
             drop(domain);
-            assert_eq!(called.load(Ordering::SeqCst), WORK);
+            assert_eq!(called.get(), WORK);
             assert!(tally.all_dropped());
         });
     });
@@ -132,7 +126,7 @@ fn another_domains_thread_does_none_of_the_work() {
 
 #[test]
 fn a_wait_in_any_domain_starts_what_was_refused() {
-    apart("a_wait_in_any_domain_starts_what_was_refused", || {
+    says_once(|| {
         let (busy, other) = (without_new_threads(Busy::new), Domain::new());
         assert!(busy.is_untouched());
         eventually(|| {
@@ -149,7 +143,7 @@ fn a_wait_in_any_domain_starts_what_was_refused() {
 
 #[test]
 fn a_retire_in_another_domain_starts_what_was_refused() {
-    apart("a_retire_in_another_domain_starts_what_was_refused", || {
+    says_once(|| {
         let (busy, other) = (without_new_threads(Busy::new), Domain::new());
         assert!(busy.is_untouched());
         eventually(|| {
@@ -165,46 +159,43 @@ fn a_retire_in_another_domain_starts_what_was_refused() {
 
 #[test]
 fn without_any_thread_barriers_do_the_work_and_retires_do_not() {
-    apart(
-        "without_any_thread_barriers_do_the_work_and_retires_do_not",
-        || {
-            without_new_threads(|| {
-                let busy = Busy::new();
-                busy.domain.set_budget(64 << 10);
-                let told = Arc::new(Mutex::new(None::<StallReport>));
-                let tell = Arc::clone(&told);
-                busy.domain
-                    .on_stall(move |report| *tell.lock().unwrap() = Some(report.clone()));
-                busy.domain.set_stall_timeout(Duration::from_millis(1));
-                eventually(|| {
-                    // Past the budget.
-                    (0..4000).for_each(|_| busy.retire());
-                    told.lock().unwrap().is_some()
-                });
-                assert!(
-                    busy.is_untouched(),
-                    "a lock of the user's may be held there"
-                );
-                let report = told.lock().unwrap().take().expect("a report");
-                assert_eq!(report.stalled, Stalled::Service);
-                assert_eq!(report.refusal, Some(libc::EAGAIN));
-                assert_eq!(report.callbacks_pending, WORK as u64);
-                assert!(report.objects_pending > 0);
-                let text = report.to_string();
-                assert!(
-                    text.contains("refuses to start it (Resource temporarily unavailable")
-                        && text.contains(&format!(
-                            "{WORK} callbacks, {} objects",
-                            report.objects_pending
-                        )),
-                    "{text}"
-                );
-                busy.domain.barrier();
-                busy.domain.kvfree_barrier();
-                assert!(busy.is_done());
+    says_once(|| {
+        without_new_threads(|| {
+            let busy = Busy::new();
+            busy.domain.set_budget(64 << 10);
+            let told = Arc::new(Mutex::new(None::<StallReport>));
+            let tell = Arc::clone(&told);
+            busy.domain
+                .on_stall(move |report| *tell.lock().unwrap() = Some(report.clone()));
+            busy.domain.set_stall_timeout(Duration::from_millis(1));
+            eventually(|| {
+                // Past the budget.
+                (0..4000).for_each(|_| busy.retire());
+                told.lock().unwrap().is_some()
             });
-        },
-    );
+            assert!(
+                busy.is_untouched(),
+                "a lock of the user's may be held there"
+            );
+            let report = told.lock().unwrap().take().expect("a report");
+            assert_eq!(report.stalled, Stalled::Service);
+            assert_eq!(report.refusal, Some(libc::EAGAIN));
+            assert_eq!(report.callbacks_pending, WORK as u64);
+            assert!(report.objects_pending > 0);
+            let text = report.to_string();
+            assert!(
+                text.contains("refuses to start it (Resource temporarily unavailable")
+                    && text.contains(&format!(
+                        "{WORK} callbacks, {} objects",
+                        report.objects_pending
+                    )),
+                "{text}"
+            );
+            busy.domain.barrier();
+            busy.domain.kvfree_barrier();
+            assert!(busy.is_done());
+        });
+    });
 }
 
 /// Returns two domains that share their service threads. The first has the only one, which waits in a
@@ -228,9 +219,7 @@ fn with_a_blocked_pool<R>(meanwhile: impl FnOnce(Domain) -> R) -> (Domain, R) {
 
 #[test]
 fn a_wait_starts_the_thread_that_the_pool_was_refused() {
-    if !is_child() {
-        return child("a_wait_starts_the_thread_that_the_pool_was_refused").well();
-    }
+    apart!();
     let (blocked, behind) = with_a_blocked_pool(|behind| behind);
     eventually(|| {
         // In neither of the two.
@@ -242,9 +231,7 @@ fn a_wait_starts_the_thread_that_the_pool_was_refused() {
 
 #[test]
 fn the_end_of_a_domain_starts_the_thread_that_the_pool_was_refused() {
-    if !is_child() {
-        return child("the_end_of_a_domain_starts_the_thread_that_the_pool_was_refused").well();
-    }
+    apart!();
     let ((give, given), (tell, told)) = (channel::<Domain>(), channel());
     let ends = thread::spawn(move || {
         let domain = given.recv().expect("the domain");

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Tally, child, filter, is_child, without_membarrier};
+use common::{Tally, apart, child, filter, is_child, without_membarrier};
 use std::{io, ptr::NonNull, sync::mpsc, thread};
 use stillpoint::{Domain, Rcu};
 
@@ -59,9 +59,7 @@ fn assert_works() {
 
 #[test]
 fn without_membarrier_from_the_start_readers_fence() {
-    if !is_child() {
-        return child("without_membarrier_from_the_start_readers_fence").well();
-    }
+    apart!();
     deny_membarrier(Denied::All);
     assert!(!stillpoint::membarrier_active());
     assert_works();
@@ -69,10 +67,7 @@ fn without_membarrier_from_the_start_readers_fence() {
 
 #[test]
 fn a_filter_that_lets_the_question_through_and_not_the_call_is_found_out() {
-    if !is_child() {
-        return child("a_filter_that_lets_the_question_through_and_not_the_call_is_found_out")
-            .well();
-    }
+    apart!();
     deny_membarrier(Denied::TheCallAlone);
     assert!(!stillpoint::membarrier_active());
     assert_works();

@@ -6,10 +6,10 @@
 
 mod common;
 
-use common::forking::{fork, is_apart};
+use common::forking::fork;
 use common::{
-    Tally, child, eventually, is_child, leak, number, panic_message, quietly, returns,
-    service_threads,
+    Count, Reader, Tally, apart, child, eventually, is_child, leak, number, panic_message, quietly,
+    returns, service_threads,
     tasks::{block_on, is_ready},
 };
 use std::{
@@ -18,10 +18,10 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{Sender, channel},
+        mpsc::channel,
     },
     task::{Context, Wake, Waker},
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 use stillpoint::lab::{Domain, GracePeriodPolicy, Policy};
@@ -68,17 +68,12 @@ fn down<const N: usize>() -> Domain<Failing<N>> {
     domain
 }
 
-/// A thread inside a section until it is told to leave.
-fn reader<const N: usize>(domain: &Domain<Failing<N>>) -> (Sender<()>, JoinHandle<()>) {
-    let ((entered, has_entered), (leave, may_leave)) = (channel(), channel());
+fn reader<const N: usize>(domain: &Domain<Failing<N>>) -> Reader {
     let theirs = domain.clone();
-    let thread = thread::spawn(move || {
+    Reader::inside("reader", move |stay| {
         let _guard = theirs.read_lock();
-        entered.send(()).expect("the receiver is there");
-        let _ = may_leave.recv();
-    });
-    has_entered.recv().expect("it enters");
-    (leave, thread)
+        stay();
+    })
 }
 
 /// An object with a destructor, which the service thread runs.
@@ -90,17 +85,15 @@ fn retire<const N: usize>(domain: &Domain<Failing<N>>, tally: &Tally) {
 #[test]
 fn a_service_thread_that_has_failed_begins_again() {
     let (domain, tally) = (failing::<0>(2), Tally::new());
-    let called = Arc::new(AtomicUsize::new(0));
-    let (leave, reader) = reader(&domain);
+    let called = Count::default();
+    let reader = reader(&domain);
     let mut future = Box::pin(domain.synchronize_async());
     assert!(!is_ready(future.as_mut()));
-    let theirs = Arc::clone(&called);
-    domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+    domain.call(called.raise());
     retire(&domain, &tally);
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     // No other call asks for it.
-    eventually(|| called.load(Ordering::SeqCst) == 1 && tally.all_dropped());
+    eventually(|| called.get() == 1 && tally.all_dropped());
     block_on(future);
     let theirs = domain.clone();
     returns(move || {
@@ -119,10 +112,9 @@ fn a_service_thread_that_has_failed_begins_again() {
 #[test]
 fn after_three_failures_the_callers_do_its_work() {
     let (domain, tally) = (down::<1>(), Tally::new());
-    let called = Arc::new(AtomicUsize::new(0));
+    let called = Count::default();
     for _ in 0..10 {
-        let theirs = Arc::clone(&called);
-        domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+        domain.call(called.raise());
         retire(&domain, &tally);
     }
     let theirs = domain.clone();
@@ -132,11 +124,11 @@ fn after_three_failures_the_callers_do_its_work() {
         theirs.synchronize();
         theirs.cond_synchronize(theirs.start_poll());
     });
-    assert_eq!(called.load(Ordering::SeqCst), 10);
+    assert_eq!(called.get(), 10);
     assert!(tally.all_dropped());
     assert_eq!(domain.statistics().service_failures, 3, "it stays down");
     block_on(domain.synchronize_async());
-    let (leave, reader) = reader(&domain);
+    let reader = reader(&domain);
     let mut future = Box::pin(domain.synchronize_async());
     assert!(!is_ready(future.as_mut()));
     domain.call(|| ());
@@ -145,15 +137,14 @@ fn after_three_failures_the_callers_do_its_work() {
         message.contains("stays down") && message.contains("barrier()"),
         "{message}"
     );
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     block_on(future);
 }
 
 #[test]
 fn what_waits_for_a_reader_goes_on_waiting_when_the_thread_goes_down() {
     let (domain, tally) = (failing::<5>(0), Tally::new());
-    let (leave, reader) = reader(&domain);
+    let reader = reader(&domain);
     let value = tally.value(1);
     domain.call(move || drop(value));
     retire(&domain, &tally);
@@ -168,8 +159,7 @@ fn what_waits_for_a_reader_goes_on_waiting_when_the_thread_goes_down() {
         theirs.barrier();
         theirs.kvfree_barrier();
     });
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     returns(move || barrier.join().expect("no panic"));
     assert!(tally.all_dropped());
 }
@@ -177,23 +167,23 @@ fn what_waits_for_a_reader_goes_on_waiting_when_the_thread_goes_down() {
 #[test]
 fn several_who_wait_do_the_work_of_one_that_is_down() {
     let domain = down::<2>();
-    let called = Arc::new(AtomicUsize::new(0));
+    let called = Count::default();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for number in 1..=50 {
-                    let (theirs, tally) = (Arc::clone(&called), Tally::new());
-                    domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+                    let tally = Tally::new();
+                    domain.call(called.raise());
                     retire(&domain, &tally);
                     domain.barrier();
-                    assert!(called.load(Ordering::SeqCst) >= number);
+                    assert!(called.get() >= number);
                     domain.kvfree_barrier();
                     assert!(tally.all_dropped());
                 }
             });
         }
     });
-    assert_eq!(called.load(Ordering::SeqCst), 200);
+    assert_eq!(called.get(), 200);
 }
 
 #[test]
@@ -241,7 +231,7 @@ fn a_domain_ends_whole_when_its_service_thread_goes_down_meanwhile() {
 #[test]
 fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
     let domain: &Domain<_> = Box::leak(Box::new(failing::<4>(0)));
-    let (leave, reader) = reader(domain);
+    let reader = reader(domain);
     let mut future = Box::pin(domain.synchronize_async());
     assert!(!is_ready(future.as_mut()));
     domain.call(|| ());
@@ -250,8 +240,7 @@ fn a_task_that_waits_when_the_thread_goes_down_asks_again_by_itself() {
     LEFT[4].store(usize::MAX, Ordering::SeqCst);
     let _ = domain.start_poll();
     eventually(|| domain.statistics().service_failures == 3);
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     // Polled again only when woken.
     returns(move || block_on(future));
     for _ in 0..2 {
@@ -315,34 +304,30 @@ impl<const N: usize> Wake for Inline<N> {
 #[test]
 fn a_thread_that_goes_down_wakes_each_task_once() {
     let domain: &Domain<_> = Box::leak(Box::new(failing::<7>(0)));
-    let (leave, reader) = reader(domain);
+    let reader = reader(domain);
     let task = Inline::start(domain, || ());
     LEFT[7].store(usize::MAX, Ordering::SeqCst);
     let _ = domain.start_poll();
     eventually(|| task.wakes.load(Ordering::SeqCst) > 0 && service_threads(number(domain)) == 0);
     // By the thread, and by the poll that found none.
     assert_eq!(task.wakes.load(Ordering::SeqCst), 2);
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
 }
 
 /// The thread that goes down has woken a task that forks: in the child it is no service thread, and
 /// another one starts.
 #[test]
 fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
-    if !is_apart("a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down") {
-        return;
-    }
+    apart!();
     let domain: &Domain<_> = Box::leak(Box::new(failing::<8>(0)));
-    let (leave, reader) = reader(domain);
+    let reader = reader(domain);
     let (tell, told) = channel();
     let first = move || {
         let child = fork(|| {
             LEFT[8].store(0, Ordering::SeqCst);
-            let called = Arc::new(AtomicBool::new(false));
-            let theirs = Arc::clone(&called);
-            domain.call(move || theirs.store(true, Ordering::SeqCst));
-            eventually(|| called.load(Ordering::SeqCst));
+            let called = Count::default();
+            domain.call(called.raise());
+            eventually(|| called.get() == 1);
         });
         tell.send(child).expect("the receiver is there");
     };
@@ -352,8 +337,7 @@ fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
     LEFT[8].store(usize::MAX, Ordering::SeqCst);
     let _ = domain.start_poll();
     told.recv().expect("it is woken").well();
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     drop(task);
     block_on(other);
 }

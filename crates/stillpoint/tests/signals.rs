@@ -207,11 +207,8 @@ fn handlers_read_between_any_two_instructions_of_a_section() {
 
 #[test]
 fn handlers_read_another_domain_than_the_one_that_they_interrupt() {
-    if !common::is_child() {
-        // A panic inside a handler takes the process with it.
-        return common::child("handlers_read_another_domain_than_the_one_that_they_interrupt")
-            .well();
-    }
+    // A panic inside a handler takes the process with it.
+    common::apart!();
     let _alone = alone();
     let other = Domain::new();
     let cell = Rcu::new_in(&other, Payload::new(0));
@@ -261,11 +258,7 @@ fn handlers_read_in_threads_that_retire() {
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {
-    if common::without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-    } else {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }
 
 extern "C" fn crashes(_: libc::c_int) {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Tally, Tracked, panic_message};
+use common::{Tally, Tracked, elsewhere, panic_message};
 use std::{collections::HashMap, fmt::Debug, thread};
 use stillpoint::{
     Domain, Guard, QsbrReader, Rcu, RcuOption, Snapshot, read_lock,
@@ -57,12 +57,8 @@ fn a_snapshot_keeps_the_value_and_its_section_when_cell_and_domain_are_gone() {
 #[test]
 fn a_snapshot_may_be_shared_by_threads_and_outlive_them() {
     let cell = Rcu::new_in(tasks_trace::global(), vec![1, 2, 3]);
-    let snapshot = thread::scope(|scope| {
-        scope
-            .spawn(|| cell.load_owned(tasks_trace::read_lock_owned().named("from elsewhere")))
-            .join()
-            .expect("no panic")
-    });
+    let read = || cell.load_owned(tasks_trace::read_lock_owned().named("from elsewhere"));
+    let snapshot = elsewhere(read);
     cell.store(Vec::new());
     thread::scope(|scope| {
         for _ in 0..3 {

@@ -3,32 +3,20 @@
 
 mod common;
 
-use common::{Reader, Tally, child, eventually, is_child, quietly, returns, service_threads};
+use common::{
+    Reader, Tally, apart, assert_counts, elsewhere, eventually, quietly, returns, service_threads,
+    stalls::{Stalls, TIMEOUT, assert_waits},
+};
 use std::{
     ptr::NonNull,
-    sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, channel},
-    },
+    sync::{Arc, Mutex, mpsc::channel},
     thread,
-    time::Duration,
 };
-use stillpoint::{Domain, Flavour, Rcu, StallReport, Stalled};
+use stillpoint::{Domain, Flavour, Rcu, Stalled};
 
-/// Short enough for a test, long enough for an honest grace period to come first on a loaded
-/// machine, mostly.
-const TIMEOUT: Duration = Duration::from_millis(50);
-
-fn watched(domain: Domain) -> (Domain, Receiver<StallReport>) {
-    let (tell, told) = channel();
-    domain.set_stall_timeout(TIMEOUT);
-    domain.on_stall(move |report| drop(tell.send(report.clone())));
-    (domain, told)
-}
-
-fn next(told: &Receiver<StallReport>) -> StallReport {
-    told.recv_timeout(common::PATIENCE)
-        .expect("a stall is reported")
+fn watched(domain: Domain) -> (Domain, Stalls) {
+    let stalls = Stalls::of(&domain);
+    (domain, stalls)
 }
 
 fn named<R: Send + 'static>(
@@ -44,19 +32,14 @@ fn named<R: Send + 'static>(
 #[test]
 fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
     let (domain, told) = watched(Domain::new());
-    let (entered, has_entered) = channel();
-    let (leave, may_leave) = channel::<()>();
     let theirs = domain.clone();
-    let reader = named("long-reader", move || {
-        let guard = theirs.read_lock();
-        entered.send(()).expect("the receiver is there");
-        let _ = may_leave.recv();
-        drop(guard);
+    let reader = Reader::inside("long-reader", move |stay| {
+        let _guard = theirs.read_lock();
+        stay();
     });
-    has_entered.recv().expect("it enters");
     let theirs = domain.clone();
     let waiter = named("long-waiter", move || theirs.synchronize());
-    let report = next(&told);
+    let report = told.next();
     assert!(matches!(report.stalled, Stalled::GracePeriod(_)));
     assert!(report.lasted >= TIMEOUT);
     assert_eq!(report.holdouts.len(), 1);
@@ -65,13 +48,7 @@ fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
         report.holdouts[0].thread.name.as_deref(),
         Some("long-reader")
     );
-    assert!(
-        report
-            .waiters
-            .iter()
-            .any(|waiter| waiter.name.as_deref() == Some("long-waiter")),
-        "{report}"
-    );
+    assert_waits(&report, "long-waiter");
     let text = report.to_string();
     assert!(
         text.contains("'long-reader'")
@@ -82,38 +59,32 @@ fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
     #[cfg(feature = "stall-backtrace")]
     assert!(text.contains("a_guard_that_is_kept"), "{text}");
     assert_eq!(domain.statistics().stalls, 1);
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
     waiter.join().expect("no panic");
-    assert!(told.try_recv().is_err(), "once a stall");
+    assert!(told.try_next().is_none(), "once a stall");
     // The next one is another.
     let reader = Reader::enter(&domain);
     let _ = domain.start_poll();
-    next(&told);
+    told.next();
     reader.leave();
 }
 
 #[test]
 fn a_qsbr_reader_that_blocks_online_is_named() {
     let (domain, told) = watched(Domain::with_fences());
-    let (leave, may_leave) = channel::<()>();
     let theirs = domain.clone();
-    let (entered, has_entered) = channel();
-    let reader = named("qsbr-blocker", move || {
+    let reader = Reader::inside("qsbr-blocker", move |stay| {
         let _reader = theirs.qsbr_reader();
-        entered.send(()).expect("the receiver is there");
-        let _ = may_leave.recv();
+        stay();
     });
-    has_entered.recv().expect("it registers");
     let _ = domain.start_poll();
-    let report = next(&told);
+    let report = told.next();
     assert_eq!(report.holdouts[0].flavour, Flavour::Qsbr);
     assert_eq!(
         report.holdouts[0].thread.name.as_deref(),
         Some("qsbr-blocker")
     );
-    drop(leave);
-    reader.join().expect("no panic");
+    reader.leave();
 }
 
 #[test]
@@ -126,23 +97,15 @@ fn a_reader_that_leaves_in_time_is_not_reported() {
         reader.leave();
         domain.synchronize();
     }
-    assert!(told.try_recv().is_err());
-    assert_eq!(
-        (
-            domain.statistics().stalls,
-            domain.statistics().service_stalls
-        ),
-        (0, 0)
-    );
+    assert!(told.try_next().is_none());
+    assert_counts!(domain, stalls: 0, service_stalls: 0);
 }
 
 /// The waiter holds what the reader wants. The library cannot refuse that; the report names both
 /// sides.
 #[test]
 fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
-    if !is_child() {
-        return child("a_deadlock_by_a_lock_is_reported_with_both_sides").well();
-    }
+    apart!();
     let (domain, told) = watched(Domain::new());
     let mutex = Arc::new(Mutex::new(()));
     let (entered, has_entered) = channel();
@@ -161,18 +124,12 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
         locked.send(()).expect("the receiver is there");
         theirs.synchronize();
     });
-    let report = next(&told);
+    let report = told.next();
     assert_eq!(
         report.holdouts[0].thread.name.as_deref(),
         Some("wants-lock")
     );
-    assert!(
-        report
-            .waiters
-            .iter()
-            .any(|waiter| waiter.name.as_deref() == Some("holds-lock")),
-        "{report}"
-    );
+    assert_waits(&report, "holds-lock");
     // The two stay where they are; the process need not.
     std::process::exit(0);
 }
@@ -194,7 +151,7 @@ fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
     };
     // Many more waits than fit into the time-out.
     (0..200_000).find(is_reported).expect("a stall is reported");
-    assert!(matches!(next(&told).stalled, Stalled::GracePeriod(_)));
+    assert!(matches!(told.next().stalled, Stalled::GracePeriod(_)));
     // No thread waits for it any more.
     let before = domain.statistics().waits;
     (0..1_000).for_each(|number| _ = is_reported(&number));
@@ -210,19 +167,13 @@ fn a_callback_that_blocks_the_service_thread_is_reported() {
     let theirs = domain.clone();
     let waiter = named("barrier", move || theirs.barrier());
     let report = loop {
-        let report = next(&told);
+        let report = told.next();
         if report.stalled == Stalled::Service {
             break report;
         }
     };
     assert!(report.holdouts.is_empty());
-    assert!(
-        report
-            .waiters
-            .iter()
-            .any(|waiter| waiter.name.as_deref() == Some("barrier")),
-        "{report}"
-    );
+    assert_waits(&report, "barrier");
     assert!(domain.statistics().service_stalls >= 1);
     drop(end);
     waiter.join().expect("no panic");
@@ -234,15 +185,10 @@ fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_un
     let (_, told) = watched(domain.clone());
     let tally = Tally::new();
     let cell = Rcu::new_in(domain, tally.value(7));
-    let lent = thread::scope(|scope| {
-        scope
-            .spawn(|| cell.load(Box::leak(Box::new(domain.read_lock()))).number)
-            .join()
-            .expect("no panic")
-    });
+    let lent = elsewhere(|| cell.load(Box::leak(Box::new(domain.read_lock()))).number);
     drop(cell);
     let _ = domain.start_poll();
-    let report = next(&told);
+    let report = told.next();
     assert_eq!(report.holdouts[0].thread.name, None);
     assert!(report.to_string().contains("exited thread"), "{report}");
     assert_eq!((lent, tally.dropped()), (7, 0));
@@ -319,7 +265,7 @@ fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
     let (domain, told) = watched(Domain::new());
     let reader = Reader::enter(&domain);
     let _ = domain.start_poll();
-    let number = next(&told).domain;
+    let number = told.next().domain;
     assert_eq!(service_threads(number), 1);
     let bomb = Bomb;
     domain.on_stall(move |_| _ = &bomb);

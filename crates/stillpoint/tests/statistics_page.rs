@@ -6,9 +6,7 @@
 mod common;
 
 use common::{
-    CHILD, Reader, eventually,
-    forking::is_apart,
-    in_environments, is_child,
+    CHILD, Reader, apart, eventually, in_environments, is_child,
     page::{assert_same, domain, page, pages, seen, shown, times, work},
     retire,
 };
@@ -30,9 +28,7 @@ use stillpoint_platform::stats::{
 
 #[test]
 fn a_domain_is_in_the_page_while_it_exists() {
-    if !is_apart("a_domain_is_in_the_page_while_it_exists") {
-        return;
-    }
+    apart!();
     assert!(pages().is_empty(), "only for those that ask for it");
     publish_statistics().expect("the system has memory files");
     publish_statistics().expect("again does nothing");
@@ -61,9 +57,7 @@ fn a_domain_is_in_the_page_while_it_exists() {
 
 #[test]
 fn what_has_happened_before_is_in_the_page() {
-    if !is_apart("what_has_happened_before_is_in_the_page") {
-        return;
-    }
+    apart!();
     let (domain, dropped) = (Domain::builder().name("early").build(), Domain::new());
     drop(dropped);
     work(&domain);
@@ -78,9 +72,7 @@ fn what_has_happened_before_is_in_the_page() {
 /// A thread that has used it still has its memory.
 #[test]
 fn a_domain_that_was_dropped_before_is_not_in_the_page() {
-    if !is_apart("a_domain_that_was_dropped_before_is_not_in_the_page") {
-        return;
-    }
+    apart!();
     let domain = Domain::builder().name("dropped").build();
     drop(domain.read_lock());
     work(&domain);
@@ -93,24 +85,17 @@ fn a_domain_that_was_dropped_before_is_not_in_the_page() {
 /// While the process is stuck, only the stall is written.
 #[test]
 fn a_stalled_grace_period_shows_its_reader_and_since_when() {
-    if !is_apart("a_stalled_grace_period_shows_its_reader_and_since_when") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let domain = Domain::builder().name("stuck").build();
     domain.set_stall_timeout(Duration::from_millis(20));
     for round in 1..3 {
         assert_eq!(shown("stuck").number_of("stalled_since"), 0);
-        let reader = thread::Builder::new().name("sleeper".to_owned());
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        let (entered, has_entered) = std::sync::mpsc::channel();
         let theirs = domain.clone();
-        let reader = reader.spawn(move || {
+        let reader = Reader::inside("sleeper", move |stay| {
             let _guard = theirs.read_lock();
-            entered.send(()).expect("the test is there");
-            let _ = told.recv();
+            stay();
         });
-        has_entered.recv().expect("a reader never waits");
         domain.call(|| ());
         eventually(|| shown("stuck").number_of("stalled_since") > 0);
         let stuck = shown("stuck");
@@ -120,8 +105,7 @@ fn a_stalled_grace_period_shows_its_reader_and_since_when() {
             text.contains("thread 'sleeper'") && text.contains("holds a guard"),
             "{text}"
         );
-        drop(tell);
-        reader.expect("a thread").join().expect("it does not panic");
+        reader.leave();
         domain.barrier();
         eventually(|| shown("stuck").number_of("stalled_since") == 0);
     }
@@ -129,9 +113,7 @@ fn a_stalled_grace_period_shows_its_reader_and_since_when() {
 
 #[test]
 fn writers_that_are_held_back_are_counted() {
-    if !is_apart("writers_that_are_held_back_are_counted") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let domain = Domain::builder().name("full").budget(64 << 10).build();
     let reader = Reader::enter(&domain);
@@ -173,9 +155,7 @@ fn the_environment_asks_for_it() {
 
 #[test]
 fn other_descriptors_of_the_file_cannot_write_or_shorten_it() {
-    if !is_apart("other_descriptors_of_the_file_cannot_write_or_shorten_it") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let page = page();
     let path = format!("/proc/self/fd/{}", page.as_raw_fd());
@@ -198,9 +178,7 @@ fn other_descriptors_of_the_file_cannot_write_or_shorten_it() {
 
 #[test]
 fn things_without_space_are_counted_and_work() {
-    if !is_apart("things_without_space_are_counted_and_work") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let domains: Vec<_> = (0..layout::MOST_SLOTS + 10)
         .map(|_| Domain::new())
@@ -218,9 +196,7 @@ fn things_without_space_are_counted_and_work() {
 /// Things come and go on all threads while they are read.
 #[test]
 fn what_is_read_belongs_together() {
-    if !is_apart("what_is_read_belongs_together") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let page = page();
     let over = std::sync::atomic::AtomicBool::new(false);

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{
-    Reader, filter,
-    forking::{fork, is_apart},
+    Reader, apart, filter,
+    forking::fork,
     page::{assert_same, domain, pages, seen, shown, work},
 };
 use std::{
@@ -55,9 +55,7 @@ fn number_of_page() -> i32 {
 
 #[test]
 fn without_descriptors_the_program_goes_on_and_is_told() {
-    if !is_apart("without_descriptors_the_program_goes_on_and_is_told") {
-        return;
-    }
+    apart!();
     let domain = Domain::new();
     let limit = |most| limit(libc::RLIMIT_NOFILE, most);
     limit(3);
@@ -73,9 +71,7 @@ fn without_descriptors_the_program_goes_on_and_is_told() {
 /// Growing a file past the limit would end the process.
 #[test]
 fn a_limit_of_file_sizes_ends_no_process() {
-    if !is_apart("a_limit_of_file_sizes_ends_no_process") {
-        return;
-    }
+    apart!();
     limit(libc::RLIMIT_FSIZE, 4096);
     let error = publish_statistics().expect_err("it does not fit");
     assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
@@ -84,9 +80,7 @@ fn a_limit_of_file_sizes_ends_no_process() {
 
 #[test]
 fn a_forks_child_has_a_page_of_its_own() {
-    if !is_apart("a_forks_child_has_a_page_of_its_own") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let domain = Domain::builder().name("both").build();
     // With a reader, so that a wait is no mere look at the owners.
@@ -132,9 +126,7 @@ fn domain_of_pages_is_one() -> bool {
 /// The child then has none, and does not write to its parent's.
 #[test]
 fn a_forks_child_without_a_page_leaves_the_parents_alone() {
-    if !is_apart("a_forks_child_without_a_page_leaves_the_parents_alone") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let domain = Domain::builder().name("both").build();
     let reader = Reader::enter(&domain);
@@ -166,9 +158,7 @@ fn a_forks_child_without_a_page_leaves_the_parents_alone() {
 /// A program that has closed its standard input would read the page there.
 #[test]
 fn the_page_is_no_standard_descriptor() {
-    if !is_apart("the_page_is_no_standard_descriptor") {
-        return;
-    }
+    apart!();
     // SAFETY: std does not use it here.
     assert_eq!(unsafe { libc::close(0) }, 0);
     publish_statistics().expect("the system has memory files");
@@ -179,9 +169,7 @@ fn the_page_is_no_standard_descriptor() {
 /// A program that becomes a daemon closes all that it does not know, and opens its own.
 #[test]
 fn a_descriptor_that_the_program_has_closed_is_not_closed_again() {
-    if !is_apart("a_descriptor_that_the_program_has_closed_is_not_closed_again") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let number = number_of_page();
     let other = File::open("/proc/self/comm").expect("there is /proc");
@@ -204,9 +192,7 @@ fn a_descriptor_that_the_program_has_closed_is_not_closed_again() {
 /// The parent's has its number free again.
 #[test]
 fn a_forks_child_without_descriptors_has_a_page() {
-    if !is_apart("a_forks_child_without_descriptors_has_a_page") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let number = number_of_page();
     limit(libc::RLIMIT_NOFILE, number as libc::rlim_t + 2);
@@ -223,9 +209,7 @@ fn a_forks_child_without_descriptors_has_a_page() {
 /// Its parent goes on counting while the page is copied, and makes and drops domains.
 #[test]
 fn a_forks_child_has_the_values_of_the_fork() {
-    if !is_apart("a_forks_child_has_the_values_of_the_fork") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let busy = Domain::builder().name("busy").build();
     let over = AtomicBool::new(false);
@@ -268,9 +252,7 @@ fn a_forks_child_has_the_values_of_the_fork() {
 /// A server that forks its workers first.
 #[test]
 fn a_forks_child_publishes_what_its_parent_has_made() {
-    if !is_apart("a_forks_child_publishes_what_its_parent_has_made") {
-        return;
-    }
+    apart!();
     let early = Domain::builder().name("early").build();
     drop(stillpoint::read_lock());
     work(&early);
@@ -285,9 +267,7 @@ fn a_forks_child_publishes_what_its_parent_has_made() {
 
 #[test]
 fn a_filter_that_refuses_memory_files_is_an_error() {
-    if !is_apart("a_filter_that_refuses_memory_files_is_an_error") {
-        return;
-    }
+    apart!();
     filter::deny(libc::SYS_memfd_create, None, libc::EPERM);
     let error = publish_statistics().expect_err("the filter refuses it");
     assert_eq!(error.raw_os_error(), Some(libc::EPERM));
@@ -298,9 +278,7 @@ fn a_filter_that_refuses_memory_files_is_an_error() {
 /// Where the system has no memory for a block, a store into it would end the process.
 #[test]
 fn a_thing_for_which_there_is_no_memory_is_refused() {
-    if !is_apart("a_thing_for_which_there_is_no_memory_is_refused") {
-        return;
-    }
+    apart!();
     publish_statistics().expect("the system has memory files");
     let populate = libc::MADV_POPULATE_WRITE as u32;
     filter::deny(libc::SYS_madvise, Some((2, populate)), libc::EFAULT);
@@ -321,9 +299,7 @@ fn a_thing_for_which_there_is_no_memory_is_refused() {
 
 #[test]
 fn without_memory_there_is_no_page() {
-    if !is_apart("without_memory_there_is_no_page") {
-        return;
-    }
+    apart!();
     let populate = libc::MADV_POPULATE_WRITE as u32;
     filter::deny(libc::SYS_madvise, Some((2, populate)), libc::EFAULT);
     let error = publish_statistics().expect_err("there is no memory");

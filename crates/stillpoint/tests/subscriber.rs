@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually, leak, number, quietly, retire, returns, tasks::block_on};
+use common::{
+    Count, Reader, Tally, eventually, leak, number, quietly, retire, returns, tasks::block_on,
+};
 use std::{
     collections::HashMap,
     panic::{self, AssertUnwindSafe},
@@ -100,15 +102,14 @@ fn events(domain: &Domain) -> usize {
 /// Callbacks, destructors, barriers and futures.
 #[track_caller]
 fn goes_on(domain: &Domain) {
-    let (tally, called) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let (tally, called) = (Tally::new(), Count::default());
     let reader = Reader::enter(domain);
     let theirs = domain.clone();
     let waits = thread::spawn(move || block_on(theirs.synchronize_async()));
-    let theirs = Arc::clone(&called);
-    domain.call(move || _ = theirs.fetch_add(1, Ordering::SeqCst));
+    domain.call(called.raise());
     retire(domain, tally.value(1));
     reader.leave();
-    eventually(|| called.load(Ordering::SeqCst) == 1 && tally.all_dropped());
+    eventually(|| called.get() == 1 && tally.all_dropped());
     returns(move || waits.join().expect("no panic"));
     let theirs = domain.clone();
     returns(move || {

@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::{Tally, eventually, is_child, panic_message, returns, until_it_waits};
+use common::{
+    Tally, apart, eventually, panic_message, returns,
+    stalls::{Stalls, assert_waits},
+    until_it_waits,
+};
 use std::{
     cell::RefCell,
     future::pending,
@@ -12,14 +16,14 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{Receiver, channel},
+        mpsc::channel,
     },
     task::{Context, Waker},
     thread,
     time::Duration,
 };
 use stillpoint::{
-    Cookie, Domain, Flavour, Rcu, StallReport,
+    Cookie, Flavour, Rcu,
     tasks_trace::{self, OwnedGuard, TraceDomain},
 };
 use stillpoint_platform::thread::tid;
@@ -297,22 +301,10 @@ fn a_wait_inside_a_guard_of_the_thread_is_refused() {
     drop(guard);
 }
 
-fn watched(domain: &Domain) -> Receiver<StallReport> {
-    let (tell, told) = channel();
-    domain.set_stall_timeout(Duration::from_millis(20));
-    domain.on_stall(move |report| drop(tell.send(report.clone())));
-    told
-}
-
-fn next(told: &Receiver<StallReport>) -> StallReport {
-    told.recv_timeout(common::PATIENCE)
-        .expect("a stall is reported")
-}
-
 #[test]
 fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
     let domain = TraceDomain::new();
-    let told = watched(&domain);
+    let told = Stalls::of(&domain);
     let (give, given) = channel();
     let theirs = domain.clone();
     let waiter = thread::Builder::new().name("waits-for-itself".into());
@@ -321,7 +313,7 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
             .expect("the receiver is there");
         theirs.synchronize();
     });
-    let report = next(&told);
+    let report = told.next();
     let [holdout] = &report.holdouts[..] else {
         panic!("{report}")
     };
@@ -333,13 +325,7 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
             Some("waits-for-itsel"),
             "the kernel keeps 15 letters"
         );
-        assert!(
-            report
-                .waiters
-                .iter()
-                .any(|waiter| waiter.name.as_deref() == Some("waits-for-itsel")),
-            "{report}"
-        );
+        assert_waits(&report, "waits-for-itsel");
     }
     let made_at = holdout.made_at.expect("owned guards know");
     assert!(made_at.file().ends_with("tasks_trace.rs"));
@@ -373,7 +359,7 @@ fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(left.as_mut().poll(&mut context).is_pending());
     assert!(right.as_mut().poll(&mut context).is_pending());
-    let report = next(&watched(&domain));
+    let report = Stalls::of(&domain).next();
     let mut names: Vec<_> = report
         .holdouts
         .iter()
@@ -393,16 +379,13 @@ fn tasks_that_wait_crosswise_are_reported_with_both_sides() {
 
 #[test]
 fn forgotten_guards_are_reported_with_their_places_and_16_at_most() {
-    if !is_child() {
-        return common::child("forgotten_guards_are_reported_with_their_places_and_16_at_most")
-            .well();
-    }
+    apart!();
     let domain = TraceDomain::new();
-    let told = watched(&domain);
+    let told = Stalls::of(&domain);
     let line = line!() + 1;
     (0..40).for_each(|_| mem::forget(domain.read_lock_static()));
     let _ = domain.start_poll();
-    let report = next(&told);
+    let report = told.next();
     assert_eq!((report.holdouts.len(), report.more_holdouts), (16, 24));
     assert!(
         report
@@ -423,12 +406,12 @@ fn forgotten_guards_are_reported_with_their_places_and_16_at_most() {
 #[test]
 fn a_name_is_that_of_one_section() {
     let domain = TraceDomain::new();
-    let told = watched(&domain);
+    let told = Stalls::of(&domain);
     drop(domain.read_lock_owned().named("first").named("renamed"));
     let guard = domain.read_lock_owned();
     let _ = domain.start_poll();
     assert_eq!(
-        next(&told).holdouts[0].task,
+        told.next().holdouts[0].task,
         None,
         "the record is the same one"
     );
@@ -436,7 +419,7 @@ fn a_name_is_that_of_one_section() {
     domain.synchronize();
     let guard = domain.read_lock_owned().named("first").named("renamed");
     let _ = domain.start_poll();
-    assert_eq!(next(&told).holdouts[0].task.as_deref(), Some("renamed"));
+    assert_eq!(told.next().holdouts[0].task.as_deref(), Some("renamed"));
     drop(guard);
 }
 
@@ -620,7 +603,5 @@ fn a_thousand_threads_and_their_guards() {
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn all_of_this_without_membarrier() {
-    if !common::without_membarrier() {
-        common::rerun_without_membarrier().well();
-    }
+    common::assert_holds_without_membarrier();
 }

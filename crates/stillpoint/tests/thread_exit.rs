@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Tally, Tracked, eventually, leak, panic_message, retire};
+use common::{Reader, Tally, Tracked, elsewhere, eventually, leak, panic_message, retire};
 use std::{
     cell::RefCell,
     sync::{
@@ -171,12 +171,7 @@ fn late_sections_are_waited_for() {
             cell.store(counted.value(8));
             assert!(!domain.poll(domain.start_poll()), "this section is open");
             let cookie = domain.get_state();
-            assert!(
-                !thread::spawn(move || domain.poll(cookie))
-                    .join()
-                    .expect("no panic"),
-                "and others see it"
-            );
+            assert!(!elsewhere(|| domain.poll(cookie)), "and others see it");
             assert_eq!(value.get(), 7);
             drop(guard);
             assert!(domain.poll(cookie));
@@ -264,9 +259,7 @@ fn a_guard_in_a_thread_local_object_is_dropped_by_its_destructor() {
         let domain = eternal();
         let tally = Tally::new();
         let cell: &'static _ = Box::leak(Box::new(Rcu::new_in(domain, tally.value(5))));
-        let (entered, has_entered) = channel();
-        let (leave, may_leave) = channel::<()>();
-        let thread = thread::spawn(move || {
+        let thread = Reader::inside("holds", move |stay| {
             if number == 0 {
                 // Registers the object's destructor before the library's.
                 held.set(None);
@@ -274,15 +267,12 @@ fn a_guard_in_a_thread_local_object_is_dropped_by_its_destructor() {
                 drop(domain.read_lock());
             }
             held.set(Some(hold(domain, cell)));
-            entered.send(()).expect("the receiver is there");
-            may_leave.recv().expect_err("nothing is sent");
+            stay();
         });
-        has_entered.recv().expect("no panic");
         cell.store(tally.value(6));
         let cookie = domain.start_poll();
         assert!(!domain.poll(cookie) && tally.dropped() == 0);
-        drop(leave);
-        thread.join().expect("no panic");
+        thread.leave();
         assert!(domain.poll(cookie), "the destructor has ended the section");
         domain.kvfree_barrier();
         assert_eq!(tally.dropped(), 1);

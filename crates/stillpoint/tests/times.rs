@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Reader, Tally, eventually};
-use std::{ptr::NonNull, sync::mpsc::channel, thread, time::Duration};
+use std::{ptr::NonNull, thread, time::Duration};
 use stillpoint::Domain;
 
 /// More than are needed for several that are timed, of which one in 128 is.
@@ -31,21 +31,17 @@ fn a_grace_period_that_a_reader_holds_up_is_timed() {
 fn of_the_others_some_are_timed_and_stand_for_all() {
     let domain = Domain::new();
     // Another thread has a record: alone, a wait would return at once.
-    let (tell, told) = channel::<()>();
-    let (theirs, (ready, is_ready)) = (domain.clone(), channel());
-    let other = thread::spawn(move || {
+    let theirs = domain.clone();
+    let other = Reader::inside("other", move |stay| {
         drop(theirs.read_lock());
-        ready.send(()).expect("the receiver is there");
-        told.recv().expect_err("nothing is sent");
+        stay();
     });
-    is_ready.recv().expect("no panic");
     (0..MANY).for_each(|_| domain.synchronize());
     let statistics = domain.statistics();
     let (count, times) = (statistics.grace_periods, statistics.grace_period_times);
     assert_eq!(count, MANY);
     assert_eq!((times.count() / 128, times.count() % 128), (MANY / 128, 0));
-    drop(tell);
-    other.join().expect("no panic");
+    other.leave();
 }
 
 #[test]

@@ -186,11 +186,10 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 /// Runs the calling test, `name`, in a separate process. Returns whether this is that process.
 #[track_caller]
 pub fn is_apart(name: &str) -> bool {
-    let apart = super::is_child();
-    if !apart {
+    if !super::is_child() {
         super::child(name).well();
     }
-    apart
+    super::is_child()
 }
 
 pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {

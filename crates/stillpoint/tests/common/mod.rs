@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::{
-    any::Any,
+    any::{self, Any},
     cell::Cell,
     env,
     io::Read,
@@ -30,6 +30,7 @@ pub mod forking;
 pub mod keeps;
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod page;
+pub mod stalls;
 pub mod tasks;
 
 /// How long a test waits for an event before it fails. No test asserts how soon an event comes.
@@ -78,6 +79,41 @@ pub fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> 
         },
     }
 }
+
+/// Returns the result of `work`, run on another thread.
+#[track_caller]
+pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
+}
+
+/// A count, and functions that raise it.
+#[derive(Debug, Clone, Default)]
+pub struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    pub fn raise(&self) -> impl FnOnce() + Send + 'static {
+        let count = self.clone();
+        move || _ = count.0.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Checks several fields of a domain's statistics at one moment.
+#[allow(unused_macros, reason = "each test program uses a part of this")]
+macro_rules! assert_counts {
+    ($domain:expr, $($field:ident: $count:expr),+) => {{
+        let statistics = $domain.statistics();
+        assert_eq!(
+            [$((stringify!($field), statistics.$field)),+],
+            [$((stringify!($field), $count)),+],
+        );
+    }};
+}
+#[allow(unused_imports, reason = "each test program uses a part of this")]
+pub(crate) use assert_counts;
 
 /// Held while a panic hook is put before another one: of two threads at once, one would lose the other's.
 static HOOKS: Mutex<()> = Mutex::new(());
@@ -255,16 +291,25 @@ impl Reader {
     /// Like [`Reader::enter`]; the reader calls `last` at the end of its section.
     pub fn enter_then(domain: &Domain, last: impl FnOnce() + Send + 'static) -> Self {
         let domain = domain.clone();
+        Self::inside("reader", move |stay| {
+            let _guard = domain.read_lock();
+            stay();
+            last();
+        })
+    }
+
+    /// Starts a thread of this name that runs `read`. Returns once `read` has called the function that it
+    /// gets, which returns when the reader is told to leave.
+    pub fn inside(name: &str, read: impl FnOnce(&dyn Fn()) + Send + 'static) -> Self {
         let (entered, has_entered) = channel();
         let (leave, may_leave): (_, Receiver<()>) = channel();
-        let thread = thread::spawn(move || {
-            let guard = domain.read_lock();
+        let stay = move || {
             entered.send(()).expect("the receiver is there");
             // Told, or dropped by a test that has failed.
             let _ = may_leave.recv();
-            last();
-            drop(guard);
-        });
+        };
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || read(&stay)).expect("a thread");
         has_entered
             .recv_timeout(PATIENCE)
             .expect("a reader never waits");
@@ -320,6 +365,34 @@ pub const CHILD: &str = "STILLPOINT_TEST_CHILD";
 /// Returns whether this process was started by [`child`].
 pub fn is_child() -> bool {
     env::var_os(CHILD).is_some()
+}
+
+/// Runs the rest of the calling test in a separate process: in any other process, starts that one, and
+/// returns from the test when it has succeeded.
+#[allow(unused_macros, reason = "each test program uses a part of this")]
+macro_rules! apart {
+    () => {
+        if !$crate::common::is_apart(&|| ()) {
+            return;
+        }
+    };
+}
+#[allow(unused_imports, reason = "each test program uses a part of this")]
+pub(crate) use apart;
+
+/// Runs the test that `closure` is in, in a separate process. Returns whether this is that process.
+#[track_caller]
+pub fn is_apart<F: Fn()>(closure: &F) -> bool {
+    if !is_child() {
+        child(test_of(closure)).well();
+    }
+    is_child()
+}
+
+/// Returns the name of the test that a closure is in.
+pub fn test_of<F>(_: &F) -> &'static str {
+    let name = any::type_name::<F>().trim_end_matches("::{{closure}}");
+    name.split_once("::").expect("in a crate").1
 }
 
 /// How a child process ended.
@@ -380,9 +453,14 @@ pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
 /// Runs it with several variables.
 #[track_caller]
 pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
-    run(Command::new(env::current_exe().expect("the test program"))
+    let ended = run(Command::new(env::current_exe().expect("the test program"))
         .envs(variables.iter().copied())
-        .args([name, "--exact", "--nocapture", "--test-threads=1"]))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"]));
+    assert!(
+        ended.stdout.contains("running 1 test\n"),
+        "no test is called {name}"
+    );
+    ended
 }
 
 /// Returns the name that [`in_environments`] has given the child; `None` outside of a child.
@@ -398,6 +476,15 @@ pub fn rerun_without_membarrier() -> Ended {
 }
 
 const MODE: &str = "STILLPOINT_MEMBARRIER";
+
+/// Checks that all tests of this program hold without membarrier too. For one test of it.
+pub fn assert_holds_without_membarrier() {
+    if without_membarrier() {
+        assert!(!stillpoint::membarrier_active());
+    } else {
+        rerun_without_membarrier().well();
+    }
+}
 
 /// Returns whether this process was told to go without membarrier.
 pub fn without_membarrier() -> bool {

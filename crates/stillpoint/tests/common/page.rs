@@ -1,13 +1,15 @@
 //! The statistics page of the test's own process, as another process would see it.
 
-use super::{eventually, retire};
+use super::{forking::ALARM, retire};
 use std::{
     fs::{self, File},
     io,
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
-use stillpoint::Domain;
+use stillpoint::{Domain, Histogram};
 use stillpoint_platform::stats::read::{self, Page, Thing, Value};
 
 /// Returns the pages of this process, each once: other threads may have one open as well, and close
@@ -68,32 +70,41 @@ pub fn times(thing: &Thing, name: &str) -> u64 {
 }
 
 /// Waits until all numbers that are both in the page and in the statistics are the same: a service
-/// thread may be counting, and copies a count after it.
+/// thread may be counting, and copies a count after it. If some stay different, fails the test with
+/// their names and both values; in a forked child, before the alarm ends that.
 #[track_caller]
 pub fn assert_same(name: &str, of: &Domain) {
-    eventually(|| {
+    let start = Instant::now();
+    loop {
         let (thing, statistics) = (shown(name), of.statistics());
-        let numbers = [
-            ("grace_periods", statistics.grace_periods),
-            ("heavy_barriers", statistics.heavy_barriers),
-            ("assists", statistics.assists),
-            ("waits", statistics.waits),
-            ("stalls", statistics.stalls),
-            ("callbacks_invoked", statistics.callbacks_invoked),
-            ("callbacks_pending", statistics.callbacks_pending),
-            ("panics", statistics.panics),
-            ("budget_bytes", of.budget() as u64),
-        ];
-        let histograms = [
-            ("grace_period_times", statistics.grace_period_times),
-            ("callback_times", statistics.callback_times),
-            ("wait_times", statistics.wait_times),
-        ];
-        numbers.iter().all(|&(of, is)| thing.number_of(of) == is)
-            && histograms
-                .iter()
-                .all(|(of, is)| times(&thing, of) == is.count())
-    });
+        let number = |of: &'static str, is: u64| (of, thing.number_of(of), is);
+        let histogram = |of: &'static str, is: Histogram| (of, times(&thing, of), is.count());
+        let different: Vec<_> = [
+            number("grace_periods", statistics.grace_periods),
+            number("heavy_barriers", statistics.heavy_barriers),
+            number("assists", statistics.assists),
+            number("waits", statistics.waits),
+            number("stalls", statistics.stalls),
+            number("callbacks_invoked", statistics.callbacks_invoked),
+            number("callbacks_pending", statistics.callbacks_pending),
+            number("panics", statistics.panics),
+            number("budget_bytes", of.budget() as u64),
+            histogram("grace_period_times", statistics.grace_period_times),
+            histogram("callback_times", statistics.callback_times),
+            histogram("wait_times", statistics.wait_times),
+        ]
+        .into_iter()
+        .filter(|(_, shown, is)| shown != is)
+        .collect();
+        if different.is_empty() {
+            return;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(u64::from(ALARM) * 2 / 3),
+            "of {name}, in the page and in the statistics: {different:?}"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 pub fn work(domain: &Domain) {

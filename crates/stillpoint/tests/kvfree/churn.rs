@@ -8,7 +8,7 @@ use std::{
 
 use stillpoint::Domain;
 
-use crate::common::{self, Reader, leak, retire};
+use crate::common::{Reader, apart, leak, retire};
 
 const BUDGET: usize = 256 << 10;
 const THREADS: u64 = 40;
@@ -54,9 +54,7 @@ fn threads_that_retire_in_a_section_and_exit_early_wait_at_its_end() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn threads_that_exit_early_wait_in_the_global_domain() {
-    if !common::is_child() {
-        return common::child("churn::threads_that_exit_early_wait_in_the_global_domain").well();
-    }
+    apart!();
     for in_section in [false, true] {
         // SAFETY: no other thread has ever known the object.
         let retire = |_: &Domain, value| unsafe { stillpoint::retire(leak(value)) };

@@ -7,7 +7,10 @@ use std::{
 
 use stillpoint::Domain;
 
-use crate::{common::eventually, retire};
+use crate::{
+    common::{assert_counts, eventually},
+    retire,
+};
 
 const THREADS: usize = 64;
 const OBJECTS: usize = if cfg!(miri) { 128 } else { 10_000_000 };
@@ -31,16 +34,8 @@ fn ten_million_plain_objects_are_all_freed() {
     by_short_lived_threads(|_| (0..EACH).for_each(|number| retire(&domain, number)));
     eventually(|| domain.statistics().objects_pending == 0);
     domain.kvfree_barrier();
-    let statistics = domain.statistics();
-    assert_eq!(statistics.objects_freed, (EACH * THREADS) as u64);
-    assert_eq!(
-        (
-            statistics.objects_pending,
-            statistics.bytes_pending,
-            statistics.panics
-        ),
-        (0, 0, 0)
-    );
+    let all = (EACH * THREADS) as u64;
+    assert_counts!(domain, objects_freed: all, objects_pending: 0, bytes_pending: 0, panics: 0);
 }
 
 #[test]
@@ -67,11 +62,5 @@ fn ten_million_destructors_run_once_each() {
             .iter()
             .all(|shard| shard.0.load(Ordering::Relaxed) == EACH)
     );
-    assert_eq!(
-        (
-            domain.statistics().objects_freed,
-            domain.statistics().panics
-        ),
-        ((EACH * THREADS) as u64, 0)
-    );
+    assert_counts!(domain, objects_freed: (EACH * THREADS) as u64, panics: 0);
 }

@@ -24,7 +24,10 @@ use std::{
 
 use stillpoint::{CallbackHead, Domain, EmbedsHead, lab::free_whole_batches};
 
-use common::{Over, Reader, Tally, Tracked, eventually, leak, retire, returns};
+use common::{
+    Over, Reader, Tally, Tracked, apart, assert_counts, elsewhere, eventually, leak, retire,
+    returns,
+};
 
 /// A page of the library holds about 250 objects; this is several pages, and no whole number of
 /// them.
@@ -35,7 +38,7 @@ fn retire_some(domain: &Domain, tally: &Tally) {
 }
 
 /// Threads that have done `work` and stay, without another call, until they are dropped.
-struct Idle(Vec<(Sender<()>, Option<JoinHandle<()>>)>);
+struct Idle(Vec<(Sender<()>, JoinHandle<()>)>);
 
 impl Idle {
     fn after(threads: usize, work: impl Fn(usize) + Clone + Send + 'static) -> Self {
@@ -55,19 +58,15 @@ impl Idle {
             .for_each(|(_, is_done, _)| is_done.recv().expect("no panic"));
         Self(
             idle.into_iter()
-                .map(|(end, _, thread)| (end, Some(thread)))
+                .map(|(end, _, thread)| (end, thread))
                 .collect(),
         )
     }
 
     fn end(self) {
-        for (end, mut thread) in self.0 {
+        for (end, thread) in self.0 {
             drop(end);
-            thread
-                .take()
-                .expect("joined once")
-                .join()
-                .expect("no panic");
+            thread.join().expect("no panic");
         }
     }
 }
@@ -105,13 +104,10 @@ fn exited_threads_objects_are_freed() {
     let domain = Domain::new();
     let tally = Tally::new();
     for _ in 0..20 {
-        let (theirs, counted) = (domain.clone(), tally.clone());
-        thread::spawn(move || {
-            retire(&theirs, 1);
-            retire(&theirs, counted.value(1));
-        })
-        .join()
-        .expect("no panic");
+        elsewhere(|| {
+            retire(&domain, 1);
+            retire(&domain, tally.value(1));
+        });
     }
     eventually(|| tally.all_dropped() && domain.statistics().objects_freed == 40);
 }
@@ -119,10 +115,8 @@ fn exited_threads_objects_are_freed() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn domain_end_covers_exiting_threads() {
-    if !common::is_child() {
-        // A thread that fails at its very end takes the process with it.
-        return common::child("domain_end_covers_exiting_threads").well();
-    }
+    // A thread that fails at its very end takes the process with it.
+    apart!();
     for round in 0..2_000 {
         let tally = Tally::new();
         let domain = Domain::new();
@@ -167,12 +161,7 @@ fn batch_behind_a_held_up_one_is_freed() {
         let domain = Domain::new();
         free_whole_batches(&domain, true);
         let tally = Tally::new();
-        let retire_elsewhere = || {
-            let (theirs, counted) = (domain.clone(), tally.clone());
-            thread::spawn(move || retire_some(&theirs, &counted))
-                .join()
-                .expect("no panic");
-        };
+        let retire_elsewhere = || elsewhere(|| retire_some(&domain, &tally));
         let guard = domain.read_lock();
         let before = domain.statistics().heavy_barriers;
         retire_elsewhere();
@@ -206,13 +195,7 @@ fn blocks_of_any_layout_are_freed() {
         }
     }
     domain.kvfree_barrier();
-    assert_eq!(
-        (
-            domain.statistics().objects_freed,
-            domain.statistics().bytes_pending
-        ),
-        (blocks, 0)
-    );
+    assert_counts!(domain, objects_freed: blocks, bytes_pending: 0);
 }
 
 #[test]
@@ -295,13 +278,7 @@ fn large_objects_seal_pages_early() {
     }
     retire(&domain, Big(vec![1; MIB]).0);
     domain.kvfree_barrier();
-    assert_eq!(
-        (
-            domain.statistics().objects_freed,
-            domain.statistics().bytes_pending
-        ),
-        (71, 0)
-    );
+    assert_counts!(domain, objects_freed: 71, bytes_pending: 0);
 }
 
 #[test]
@@ -329,10 +306,8 @@ fn domain_end_frees_pending_objects() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn two_thousand_domains_leave_nothing_behind() {
-    if !common::is_child() {
-        // In a process where no other test starts threads.
-        return common::child("two_thousand_domains_leave_nothing_behind").well();
-    }
+    // In a process where no other test starts threads.
+    apart!();
     let threads = || std::fs::read_dir("/proc/self/task").expect("Linux").count();
     let tally = Tally::new();
     let before = threads();

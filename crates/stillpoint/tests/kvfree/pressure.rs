@@ -14,7 +14,7 @@ use stillpoint::Domain;
 
 use crate::{
     Idle, SOME,
-    common::{Over, Reader, Tally, eventually},
+    common::{Over, Reader, Tally, assert_counts, eventually},
     leak, retire, retire_some,
 };
 
@@ -136,13 +136,7 @@ fn stalled_reader_past_budget_is_reported_once() {
     );
     reader.leave();
     eventually(|| domain.statistics().objects_pending == 0);
-    assert_eq!(
-        (
-            domain.statistics().bytes_pending,
-            domain.statistics().stalls
-        ),
-        (0, 1)
-    );
+    assert_counts!(domain, bytes_pending: 0, stalls: 1);
     assert!(tally.all_dropped());
 }
 
