@@ -408,8 +408,7 @@ where
                 expires,
                 standing: inherited.standing,
             };
-            let entry = (new, entrant, 0);
-            let replaced = (old, inherited);
+            let (entry, replaced) = ((new, entrant, 0), (old, inherited.counted));
             return self.link_in_room(entry, replaced, origin, (state, locked), store, notes);
         }
         let due = state.next_due();
@@ -423,12 +422,12 @@ where
     }
 
     /// Makes a batch of room for an entry that is in the map, `reserved` of which it has, and links it if that is
-    /// all. Retires what it has replaced. `held` is the lock of the queues.
+    /// all. Retires what it has replaced, whose claim the tenant `counted` has counted.
     #[inline(never)]
     fn link_in_room(
         &self,
         (new, entrant, reserved): (Found<'_, K, Node<V>>, Entrant, u64),
-        (mut old, inherited): (Option<Replaced<'_, K, V>>, Inheritance),
+        (mut old, counted): (Option<Replaced<'_, K, V>>, Option<u32>),
         origin: Origin<'_>,
         (mut state, mut locked): Held<'_>,
         store: &Pinned<K, V>,
@@ -436,16 +435,14 @@ where
     ) -> Result<Option<Ticket>, InsertError> {
         let mut claimed = Claimed::default();
         // Fetched now, used by the rest of this function.
-        let (policy, weight) = (
-            &state.tenant(entrant.number).policy,
-            locked.weight(Id::of(new)),
-        );
+        let policy = &state.tenant(entrant.number).policy;
         policy.fetch(&locked, Id::of(new));
+        let weight = locked.weight(Id::of(new));
         let is_full = |number| {
             let tenant = state.tenant(number);
             tenant.usage.saturating_add(weight) > tenant.limits.max
         };
-        if [ROOT, entrant.number].into_iter().any(is_full)
+        if (is_full(ROOT) || is_full(entrant.number))
             && let Some(next) = policy.fetch_next(&locked)
         {
             // SAFETY: of this cache. The lock says that it has not been retired.
@@ -460,7 +457,9 @@ where
             && let Some((_, cause @ Cause::Replaced)) = &mut old
         {
             *cause = Cause::Removed;
-            state.recount_replaced(inherited);
+            if let Some(number) = counted {
+                state.recount_replaced(number);
+            }
         }
         let due = state.next_due();
         self.inner.unlock(state, entrant.expires);
@@ -471,7 +470,7 @@ where
         }
         self.take_out(&claimed, Cause::Evicted, store, notes);
         // Only if it was claimed for this one.
-        let old = old.filter(|_| inherited.counted.is_some());
+        let old = old.filter(|_| counted.is_some());
         for (entry, cause) in old.into_iter().chain(gone.map(|cause| (new, cause))) {
             notes.add(entry, cause);
         }
@@ -496,8 +495,14 @@ where
         // SAFETY: of this cache. It has not been claimed, as the lock says, so it was not retired before this
         // section began.
         let entry = (unsafe { id.found() }, entrant, reserved);
-        let replaced = (None, Inheritance::default());
-        self.link_in_room(entry, replaced, origin, (state, locked), store, &mut notes)
+        self.link_in_room(
+            entry,
+            (None, None),
+            origin,
+            (state, locked),
+            store,
+            &mut notes,
+        )
     }
 
     /// Retires what an entry has replaced, which no queue has from now on. Once the lock has been released.

@@ -267,6 +267,7 @@ impl State {
     }
 
     /// Links a new entry that there is room for, unless it was claimed meanwhile.
+    #[inline(always)]
     fn link(&mut self, locked: &mut Locked, id: Id, entrant: Entrant) {
         let Entrant {
             number,
@@ -283,18 +284,15 @@ impl State {
                 return;
             }
         }
-        let tenant = self.tenant(number);
-        guarded.link(number, tenant.policy.round());
-        if let Some(load) = self.watched.get(&id) {
-            load.set_seen_in(&tenant.handle);
-        }
         self.set_timer(locked, id, expires);
         self.inserts += 1;
-        let inserts = self.inserts;
         self.entries += 1;
-        let half_life = self.half_life();
-        let (weight, pinned) = (locked.weight(id), locked.of(id).pinned);
+        let (inserts, half_life) = (self.inserts, self.half_life());
+        let weight = locked.weight(id);
+        let guarded = locked.of(id);
+        let pinned = guarded.pinned;
         let tenant = self.tenant_mut(number);
+        guarded.link(number, tenant.policy.round());
         tenant.events.inserts += 1;
         if pinned {
             tenant.pinned.push(locked, id);
@@ -304,6 +302,9 @@ impl State {
             tenant.worth.earn(1, inserts, half_life);
         }
         self.charge(number, weight, pinned);
+        if let Some(load) = self.watched.get(&id) {
+            load.set_seen_in(&self.tenant(number).handle);
+        }
     }
 
     /// Returns whose an entry is that a section keeps. One that is not linked yet is of the tenant that it
@@ -344,6 +345,7 @@ impl State {
     }
 
     /// Claims an entry, and counts why, if that counts. Returns false if it was claimed before.
+    #[inline(never)]
     pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
         let owner = self.owner(locked, id);
         let guarded = locked.of(id);
@@ -355,7 +357,9 @@ impl State {
                 // For walks that have found it.
                 guarded.tenant = owner.unwrap_or(ROOT);
                 self.forget_waiting(id);
-                self.end_claim(locked, id, ROOT, cause);
+                self.tenant_mut(ROOT).events.count(cause);
+                locked.hide(id);
+                self.forget_watched(id, cause);
             }
         }
         true
@@ -369,26 +373,20 @@ impl State {
         let guarded = locked.of(id);
         guarded.stage = Stage::Claimed;
         let (number, pinned) = (guarded.tenant, guarded.pinned);
+        self.entries -= 1;
         let tenant = self.tenant_mut(number);
         match cause {
             _ if pinned => tenant.pinned.remove(locked, id),
             Some(Cause::Evicted) => tenant.policy.evict(locked, id),
             _ => _ = tenant.policy.remove(locked, id),
         }
-        self.entries -= 1;
+        tenant.events.count(cause);
+        if tenant.is_to_be_queued_for_trim() {
+            self.queue_trim(number);
+        }
         self.uncharge(number, weight, pinned);
-        self.consider_trim(number);
-        self.end_claim(locked, id, number, cause);
-    }
-
-    /// Hides an entry that is being claimed, and counts why for a tenant.
-    #[inline(always)]
-    fn end_claim(&mut self, locked: &mut Locked, id: Id, number: u32, cause: Option<Cause>) {
         locked.hide(id);
         self.forget_watched(id, cause);
-        if let Some(cause) = cause {
-            self.tenant_mut(number).events.count(cause);
-        }
     }
 
     /// Puts a new entry into the place in the queue of the one that it has replaced in the map, and claims
@@ -441,7 +439,7 @@ impl State {
         self.set_timer(locked, new, expires);
         let tenant = self.tenant_mut(number);
         tenant.events.inserts += 1;
-        tenant.events.count(cause);
+        tenant.events.count(Some(cause));
         if pinned {
             tenant.pinned.replace(locked, old, new);
         } else {
@@ -453,13 +451,11 @@ impl State {
         inherited
     }
 
-    /// Counts that an entry was removed, and not replaced: what was to replace it is refused.
-    pub fn recount_replaced(&mut self, inherited: Inheritance) {
-        if let Some(number) = inherited.counted {
-            let events = &mut self.tenant_mut(number).events;
-            events.replaced -= 1;
-            events.removed += 1;
-        }
+    /// Counts for the tenant `number` that an entry was removed, and not replaced: what was to replace it is refused.
+    pub fn recount_replaced(&mut self, number: u32) {
+        let events = &mut self.tenant_mut(number).events;
+        events.replaced -= 1;
+        events.removed += 1;
     }
 
     /// Claims entries that have expired: a batch, in a bounded number of steps. Returns whether there
@@ -543,14 +539,16 @@ impl Tenant {
 }
 
 impl Events {
-    /// Counts an entry that has left.
-    fn count(&mut self, cause: Cause) {
+    /// Counts an entry that has left because of `cause`, if that counts.
+    #[inline]
+    fn count(&mut self, cause: Option<Cause>) {
         *match cause {
-            Cause::Replaced => &mut self.replaced,
-            Cause::Expired => &mut self.expired,
-            Cause::Evicted => &mut self.evicted,
-            Cause::Removed => &mut self.removed,
-            Cause::Refused => return, // it is its view's to count
+            Some(Cause::Replaced) => &mut self.replaced,
+            Some(Cause::Expired) => &mut self.expired,
+            Some(Cause::Evicted) => &mut self.evicted,
+            Some(Cause::Removed) => &mut self.removed,
+            // A refusal is its view's to count.
+            Some(Cause::Refused) | None => return,
         } += 1;
     }
 

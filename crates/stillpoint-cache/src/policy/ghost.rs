@@ -56,10 +56,12 @@ impl Table {
         Self { slots, first }
     }
 
+    #[inline(always)]
     fn sets(&self) -> &[Set] {
         self.slots[self.first..].as_chunks().0
     }
 
+    #[inline(always)]
     fn sets_mut(&mut self) -> &mut [Set] {
         self.slots[self.first..].as_chunks_mut().0
     }
@@ -79,6 +81,12 @@ impl Slot {
         self.stamp == 0
     }
 
+    /// Returns whether it is a ghost of this fingerprint.
+    #[inline]
+    fn is_of(&self, fingerprint: u32) -> bool {
+        self.fingerprint == fingerprint && !self.is_empty()
+    }
+
     fn place(&self) -> Place {
         match self.stamp & 1 {
             0 => Place::Small,
@@ -96,39 +104,44 @@ pub struct Ghost {
     pub age: usize,
 }
 
-/// Twice the evictions from each queue so far, as they wrap. That of the small queue is never 0 once there
-/// was one.
-#[derive(Debug, Default, Clone, Copy)]
-struct Clocks {
-    small: u32,
-    main: u32,
+/// Twice the evictions from each queue so far, as they wrap: of the small queue, and of the main queue with the
+/// low bit set. That of the small queue is never 0 once there was one.
+#[derive(Debug, Clone, Copy)]
+struct Clocks([u32; 2]);
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self([0, 1])
+    }
 }
 
 impl Clocks {
     /// Counts an eviction, and returns the stamp of its ghost.
+    #[inline]
     fn tick(&mut self, from: Place) -> u32 {
+        let [small, main] = &mut self.0;
         if from == Place::Small {
-            self.small = self.small.wrapping_add(2).max(2);
-            return self.small;
+            *small = small.wrapping_add(2).max(2);
+            return *small;
         }
-        self.main = self.main.wrapping_add(2);
-        self.main | 1
+        *main = main.wrapping_add(2);
+        *main
     }
 
     /// Returns the age of a ghost in evictions from its queue.
-    fn age(self, slot: &Slot) -> usize {
-        let now = match slot.place() {
-            Place::Small => self.small,
-            _ => self.main,
-        };
-        (now.wrapping_sub(slot.stamp & !1) / 2) as usize
+    #[inline]
+    fn age(self, slot: &Slot) -> u32 {
+        self.0[(slot.stamp & 1) as usize].wrapping_sub(slot.stamp) / 2
     }
 
     /// Returns a number by which to choose the slot of a set that a ghost is put into: the one with the largest.
     /// An empty slot comes first, then ghosts of the main queue, then older ones.
-    fn rank(self, slot: &Slot) -> u64 {
-        let is_of_main = u64::from(slot.stamp & 1);
-        u64::from(slot.is_empty()) << 33 | is_of_main << 32 | self.age(slot) as u64
+    #[inline]
+    fn rank(self, slot: &Slot) -> u32 {
+        if slot.is_empty() {
+            return u32::MAX;
+        }
+        slot.stamp << 31 | self.age(slot)
     }
 }
 
@@ -154,7 +167,7 @@ fn set_at(fingerprint: u32, sets: usize) -> usize {
 /// Forgets the ghost of a set that has this fingerprint, and returns it.
 fn take_of(set: &mut Set, fingerprint: u32) -> Option<Slot> {
     let mut slots = set.iter_mut();
-    let slot = slots.find(|slot| slot.fingerprint == fingerprint && !slot.is_empty())?;
+    let slot = slots.find(|slot| slot.is_of(fingerprint))?;
     Some(std::mem::replace(slot, EMPTY))
 }
 
@@ -186,6 +199,7 @@ impl Ghosts {
 
     /// Remembers an entry that was evicted from a queue. `wanted` is how many ghosts there should
     /// be room for, at least one.
+    #[inline(always)]
     pub fn add(&mut self, fingerprint: u32, from: Place, wanted: usize) {
         if self.table.len() < wanted {
             self.grow(wanted);
@@ -197,18 +211,24 @@ impl Ghosts {
         let stamp = self.clocks.tick(from);
         let clocks = self.clocks;
         let slots = self.set(fingerprint);
+        let (mut at, mut most) = (0, 0);
+        for (other, slot) in slots.iter().enumerate() {
+            let rank = clocks.rank(slot);
+            if rank >= most {
+                (at, most) = (other, rank);
+            }
+        }
         // An older ghost with the fingerprint goes, also where there is room.
-        let is_own = |slot: &Slot| slot.fingerprint == fingerprint && !slot.is_empty();
-        let rank = |slot: &Slot| u64::from(is_own(slot)) << 34 | clocks.rank(slot);
-        let ranks = slots.each_ref().map(rank);
-        let later = |at, other| if ranks[other] >= ranks[at] { other } else { at };
-        let at = (1..WAYS).fold(0, later);
-        if from == Place::Small || ranks[at] >= wanted as u64 {
+        if let Some(own) = slots.iter().position(|slot| slot.is_of(fingerprint)) {
+            (at, most) = (own, u32::MAX);
+        }
+        if from == Place::Small || most as usize >= wanted {
             slots[at] = Slot { fingerprint, stamp };
         }
     }
 
     /// Forgets a ghost, and returns it if it was there, and younger than `lifetime` evictions.
+    #[inline(always)]
     pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Ghost> {
         if self.table.is_empty() {
             return None;
@@ -218,7 +238,7 @@ impl Ghosts {
             found = self.take_unmoved(fingerprint);
         }
         let found = found?;
-        let (from, age) = (found.place(), self.clocks.age(&found));
+        let (from, age) = (found.place(), self.clocks.age(&found) as usize);
         (age < lifetime).then_some(Ghost { from, age })
     }
 
@@ -264,7 +284,7 @@ impl Ghosts {
         let clocks = self.clocks;
         for slot in set.iter().filter(|slot| !slot.is_empty()) {
             let own = self.set(slot.fingerprint).iter_mut();
-            if clocks.age(slot) < oldest
+            if (clocks.age(slot) as usize) < oldest
                 && let Some(other) = own.max_by_key(|other| clocks.rank(other))
                 && clocks.rank(other) > clocks.rank(slot)
             {

@@ -439,6 +439,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     }
 
     /// Evicts an entry, which leaves a ghost.
+    #[inline]
     pub fn evict(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
         let place = *nodes.place(id);
         if !self.remove(nodes, id) {
@@ -486,6 +487,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         }
     }
 
+    /// Counts uses of an entry.
+    #[inline(never)]
     fn count(&mut self, nodes: &impl Nodes<Id = I>, id: I, uses: u8) {
         self.sketch.add(nodes.fingerprint(id), uses, self.entries());
     }

@@ -38,13 +38,12 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Returns the places of a fingerprint's counters: word and shift, in both rows. While a table is being
-    /// folded, the word in that.
-    fn places(&self, fingerprint: u32) -> [(usize, usize); 2] {
+    /// Returns the places of a fingerprint's counters in a table of `words` words: word and shift, in both rows.
+    #[inline(always)]
+    fn places(fingerprint: u32, words: usize) -> [(usize, usize); 2] {
         let hash = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mask = self.words.len().max(self.old.len()) * IN_WORD - 1;
         [hash >> 32, hash.wrapping_mul(0xd134_2543_de82_ef95) >> 24].map(|hash| {
-            let counter = hash as usize & mask;
+            let counter = hash as usize & (words * IN_WORD - 1);
             (counter / IN_WORD, counter % IN_WORD * 4)
         })
     }
@@ -53,13 +52,13 @@ impl Sketch {
     #[inline]
     pub fn fetch(&self, fingerprint: u32) {
         if !self.words.is_empty() {
-            for (word, _) in self.places(fingerprint) {
+            for (word, _) in Self::places(fingerprint, self.words.len()) {
                 prefetch(self.words.as_ptr().wrapping_add(word));
             }
         }
     }
 
-    /// Returns the word that has the counters of a place now.
+    /// Returns the word that has the counters of a place now. `place` is one of the larger table.
     fn word(&self, place: usize) -> u64 {
         match self.old.get(place) {
             Some(&word) if place >= self.folded => word,
@@ -79,27 +78,40 @@ impl Sketch {
         if self.words.is_empty() {
             return 0;
         }
-        self.least(self.places(fingerprint))
-    }
-
-    fn least(&self, places: [(usize, usize); 2]) -> u64 {
+        let words = self.words.len().max(self.old.len());
+        let places = Self::places(fingerprint, words);
         let [first, second] = places.map(|(word, shift)| self.word(word) >> shift & MOST);
         first.min(second)
     }
 
     /// Counts some uses of a key. `entries` is how many there are.
+    #[inline(always)]
     pub fn add(&mut self, fingerprint: u32, uses: u8, entries: usize) {
         if self.words.len() * IN_WORD < entries.max(IN_WORD) * COUNTERS {
             self.grow(entries.max(IN_WORD) * COUNTERS / IN_WORD);
         }
-        let places = self.places(fingerprint);
-        let count = (self.least(places) + u64::from(uses)).min(MOST);
+        if self.is_shrinking() {
+            return self.add_while_shrinking(fingerprint, uses);
+        }
+        let words = &mut *self.words;
+        let places = Self::places(fingerprint, words.len());
+        let [first, second] = places.map(|(word, shift)| words[word] >> shift & MOST);
+        let count = (first.min(second) + u64::from(uses)).min(MOST);
         for (word, shift) in places {
-            let word = self.word_mut(word);
-            let old = *word >> shift & MOST;
-            *word ^= (old ^ count.max(old)) << shift;
+            // Both may be one counter.
+            words[word] += count.saturating_sub(words[word] >> shift & MOST) << shift;
         }
         self.age(uses, entries);
+    }
+
+    /// As [`add`](Self::add), for a short time, in which words are in two tables. No count is halved.
+    #[cold]
+    fn add_while_shrinking(&mut self, fingerprint: u32, uses: u8) {
+        let count = (self.get(fingerprint) + u64::from(uses)).min(MOST);
+        for (word, shift) in Self::places(fingerprint, self.old.len()) {
+            let word = self.word_mut(word);
+            *word += count.saturating_sub(*word >> shift & MOST) << shift;
+        }
     }
 
     /// Returns the number of entries that there are counters for.
@@ -107,11 +119,9 @@ impl Sketch {
         self.words.len() * (IN_WORD / COUNTERS)
     }
 
+    /// Halves the counters that are due after some uses.
+    #[inline(always)]
     fn age(&mut self, uses: u8, entries: usize) {
-        if self.is_shrinking() {
-            // For a short time, in which words are in two tables.
-            return;
-        }
         self.due += usize::from(uses) * self.words.len();
         // A table that is far too large is halved more slowly: at most a word for each use.
         let each = HALF_LIFE * entries.max(self.room() / SPARE).max(IN_WORD);

@@ -26,28 +26,32 @@ impl State {
         if pinned {
             tenant.policy.remove(locked, id);
             tenant.pinned.push(locked, id);
-            self.account(number, |tenant| tenant.pinned_bytes += weight);
-            self.consider_trim(number);
+            if tenant.is_to_be_queued_for_trim() {
+                self.queue_trim(number);
+            }
+            self.account(number, move |tenant| tenant.pinned_bytes += weight);
         } else {
             tenant.pinned.remove(locked, id);
             tenant.policy.insert(locked, id);
-            self.account(number, |tenant| tenant.pinned_bytes -= weight);
+            self.account(number, move |tenant| tenant.pinned_bytes -= weight);
             self.consider_high(number);
         }
         true
     }
 
+    #[inline(always)]
     pub(super) fn charge(&mut self, number: u32, weight: u64, pinned: bool) {
         let pinned = if pinned { weight } else { 0 };
-        self.account(number, |tenant| {
+        self.account(number, move |tenant| {
             tenant.usage += weight;
             tenant.pinned_bytes += pinned;
         });
     }
 
+    #[inline(always)]
     pub(super) fn uncharge(&mut self, number: u32, weight: u64, pinned: bool) {
         let pinned = if pinned { weight } else { 0 };
-        self.account(number, |tenant| {
+        self.account(number, move |tenant| {
             tenant.usage -= weight;
             tenant.pinned_bytes -= pinned;
         });
@@ -135,13 +139,29 @@ impl State {
 }
 
 /// Returns the usage at which a tenant is tried again from which nothing could be taken: a little more.
-pub(super) fn above(usage: u64) -> u64 {
+fn above(usage: u64) -> u64 {
     usage.saturating_add(usage / 64)
 }
 
 impl Tenant {
+    /// Changes what it uses. Returns whether it is above its high limit now and has to be queued.
+    #[inline(always)]
+    pub(super) fn change_usage(&mut self, change: impl Fn(&mut Self)) -> bool {
+        let old = self.usage;
+        change(self);
+        if self.usage <= self.limits.high {
+            self.stuck_at = 0;
+            return false;
+        }
+        if self.usage < old {
+            self.stuck_at = self.stuck_at.min(above(self.usage));
+            return false;
+        }
+        self.is_above_high()
+    }
+
     /// Returns whether it is above its high limit and has to be queued.
-    pub(super) fn is_above_high(&self) -> bool {
+    fn is_above_high(&self) -> bool {
         self.usage > self.limits.high.max(self.stuck_at) && !self.is_queued
     }
 

@@ -64,7 +64,7 @@ impl State {
                 Ok(Some(free)) => return Ok(Some(self.wait(id, entrant, free))),
                 Err(refused) => {
                     self.claim(locked, id, None);
-                    return Err(refused);
+                    return Err(self.refusal(inserter, refused));
                 }
             }
         }
@@ -77,43 +77,54 @@ impl State {
     ///
     /// A limit that is being lowered is kept by the thread that lowers it. This one evicts a batch of what
     /// is above it, and is done if that is as much as it needs itself.
+    ///
+    /// # Errors
+    ///
+    /// The tenant whose limit leaves no room for it.
+    #[inline(always)]
     fn make_room(
         &mut self,
         locked: &mut Locked,
         inserter: Inserter,
         mut freed: u64,
         claimed: &mut Claimed,
-    ) -> Result<Option<u64>, InsertError> {
+    ) -> Result<Option<u64>, u32> {
         // All levels, before anything is evicted for nothing.
         self.may_fit(inserter)?;
         let (mut level, weight) = (Some(inserter.number), inserter.weight);
         while let Some(above) = level {
-            let tenant = self.tenant(above);
-            let (max, parent) = (tenant.limits.max, tenant.place.parent);
-            while self.tenant(above).usage > max - weight {
+            let mut tenant = self.tenant(above);
+            let (left, parent) = (tenant.limits.max - weight, tenant.place.parent);
+            while tenant.usage > left {
                 if claimed.is_full() && freed >= weight {
                     break;
                 }
                 if claimed.is_full() {
-                    let free = |level| {
-                        let tenant = self.tenant(level);
-                        freed.max(tenant.limits.max.saturating_sub(tenant.usage))
-                    };
-                    let least = self.path(above).map(free).min();
-                    return Ok(Some(least.unwrap_or(0).min(weight)));
+                    return Ok(Some(self.free_from(above, freed).min(weight)));
                 }
                 let evicted = self.evict_below(locked, above, For::Insert(inserter), claimed);
                 // Single entries may be larger than what is not protected.
                 freed += match evicted {
                     Some(weight) => weight,
                     None => self
-                        .take_reserved(above, self.tenant(above).usage - (max - weight))
-                        .ok_or_else(|| self.full(above, weight))?,
+                        .take_reserved(above, self.tenant(above).usage - left)
+                        .ok_or(above)?,
                 };
+                tenant = self.tenant(above);
             }
             level = parent;
         }
         Ok(None)
+    }
+
+    /// Returns what is free in a tenant and in each above it, where `freed` has been freed in those below it.
+    #[cold]
+    fn free_from(&self, number: u32, freed: u64) -> u64 {
+        let free = |level| {
+            let tenant = self.tenant(level);
+            freed.max(tenant.limits.max.saturating_sub(tenant.usage))
+        };
+        self.path(number).map(free).min().unwrap_or(0)
     }
 
     /// Evicts until a tenant uses no more than `goal`, or a batch is full. Returns whether there is
@@ -148,6 +159,7 @@ impl State {
     }
 
     /// Evicts one entry of a tenant or one below it. Returns its weight.
+    #[inline(always)]
     fn evict_below(
         &mut self,
         locked: &mut Locked,
@@ -162,6 +174,7 @@ impl State {
     }
 
     /// Notes that there is not all the room yet for an entry, and reserves what there is.
+    #[cold]
     pub fn wait(&mut self, id: Id, entrant: Entrant, reserved: u64) -> Ticket {
         self.charge(entrant.number, reserved, false);
         let ticket = Ticket(self.next_ticket);
@@ -219,6 +232,7 @@ impl State {
     }
 
     /// Takes up to `wanted` of the room that is reserved below a tenant. Returns `None` if none is reserved.
+    #[cold]
     pub(super) fn take_reserved(&mut self, above: u32, wanted: u64) -> Option<u64> {
         let mut taken = 0;
         for at in 0..self.waiting.len() {

@@ -3,7 +3,7 @@
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use super::{ROOT, State, Tenant, account};
+use super::{ROOT, State, Tenant};
 use crate::{
     node::{Id, Locked},
     policy::{Nodes, TURNS},
@@ -226,31 +226,33 @@ impl State {
     }
 
     /// Changes what a tenant and all above it use, as entries of the tenant have changed.
-    pub(super) fn account(&mut self, number: u32, change: impl Fn(&mut Tenant)) {
+    #[inline(always)]
+    pub(super) fn account(&mut self, mut number: u32, change: impl Fn(&mut Tenant) + Copy) {
+        let mut tenant = self.tenant_mut(number);
         // Another entry may be the next to go.
-        self.tenant_mut(number).next_weight = 1;
-        let mut level = Some(number);
-        while let Some(number) = level {
-            let tenant = self.tenant_mut(number);
-            let (old, parent) = (tenant.usage, tenant.place.parent);
-            let claims = parent.map(|parent| (parent, Claims::used(tenant)));
-            change(tenant);
-            let new = tenant.usage;
-            if new <= tenant.limits.high {
-                tenant.stuck_at = 0;
-            } else if new < old {
-                tenant.stuck_at = tenant.stuck_at.min(account::above(new));
-            } else if tenant.is_above_high() {
-                self.queue_high(number);
-            }
-            if let Some((parent, claims)) = claims {
-                self.sort_in(number);
-                let new = Claims::used(self.tenant(number));
-                if new != claims {
-                    self.tenant_mut(parent).claims_used.change(claims, new);
-                }
-            }
-            level = parent;
+        tenant.next_weight = 1;
+        while let Some(parent) = tenant.place.parent {
+            self.account_child(number, parent, change);
+            number = parent;
+            tenant = self.tenant_mut(number);
+        }
+        if tenant.change_usage(change) {
+            self.queue_high(number);
+        }
+    }
+
+    /// Changes what a tenant uses, and what its parent knows of that.
+    #[inline(never)]
+    fn account_child(&mut self, number: u32, parent: u32, change: impl Fn(&mut Tenant)) {
+        let tenant = self.tenant_mut(number);
+        let old = Claims::used(tenant);
+        if tenant.change_usage(change) {
+            self.queue_high(number);
+        }
+        self.sort_in(number);
+        let new = Claims::used(self.tenant(number));
+        if new != old {
+            self.tenant_mut(parent).claims_used.change(old, new);
         }
     }
 
@@ -386,43 +388,63 @@ impl State {
     /// it. Looks at single tenants only where sums leave that open. Of a tenant beside its way it counts the
     /// larger of pins and min, so an insert that passes may evict what it can and be refused then: if pins in
     /// one tenant and minima below it keep more together, or if entries are too large.
-    pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), InsertError> {
-        let Inserter { number, weight } = inserter;
-        let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
-        if let Some(level) = self.path(number).find(too_large) {
-            let (tenant, limit) = self.limit_of(level);
-            return Err(InsertError::TooLarge {
-                tenant,
-                limit,
-                weight,
-            });
-        }
-        let (mut protected, mut below, mut is_exact) = (0_u64, None, true);
-        for level in self.path(number) {
-            let tenant = self.tenant(level);
+    ///
+    /// # Errors
+    ///
+    /// The tenant whose limit leaves no room for it.
+    #[inline(always)]
+    pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), u32> {
+        let (mut level, mut below) = (Some(inserter.number), None);
+        let (mut protected, mut is_exact) = (0_u64, true);
+        while let Some(number) = level {
+            let tenant = self.tenant(number);
             // A tenant's min protects no more than the tenant uses.
-            let kept = self.kept_beside(level, below);
+            let kept = self.kept_beside(tenant, below);
             is_exact &= kept == 0;
             protected = protected.saturating_add(kept);
-            below = Some(level);
-            let left = tenant.limits.max - weight;
-            if tenant.usage <= left || protected <= left {
-                continue;
+            let left = tenant.limits.max.checked_sub(inserter.weight);
+            let left = left.ok_or(number)?;
+            if tenant.usage > left && protected > left {
+                if !is_exact {
+                    (protected, is_exact) = (self.protected_from(inserter, number), true);
+                }
+                if protected > left {
+                    return Err(number);
+                }
             }
-            if !is_exact {
-                (protected, is_exact) = (self.protected_from(inserter, level), true);
-            }
-            if protected > left {
-                return Err(self.full(level, weight));
-            }
+            (below, level) = (level, tenant.place.parent);
         }
         Ok(())
     }
 
+    /// Tells a user why an insert is refused, below the limit of `full`: under the hold of the lock that has found
+    /// it so, after which the tenant may be gone.
+    #[cold]
+    pub(super) fn refusal(&self, inserter: Inserter, full: u32) -> InsertError {
+        let Inserter { number, weight } = inserter;
+        let is_too_large = |&level: &u32| weight > self.tenant(level).limits.max;
+        let too_large = self.path(number).find(is_too_large);
+        let refused_by = self.tenant(too_large.unwrap_or(full));
+        let (tenant, limit) = (Arc::clone(&refused_by.handle.name), refused_by.limits.max);
+        if too_large.is_some() {
+            InsertError::TooLarge {
+                tenant,
+                limit,
+                weight,
+            }
+        } else {
+            InsertError::Full {
+                tenant,
+                limit,
+                weight,
+            }
+        }
+    }
+
     /// Returns the bytes that no insert takes from a tenant, without those of one child, if each tenant below
     /// it keeps what it uses of its min.
-    fn kept_beside(&self, number: u32, child: Option<u32>) -> u64 {
-        let tenant = self.tenant(number);
+    #[inline]
+    fn kept_beside(&self, tenant: &Tenant, child: Option<u32>) -> u64 {
         let own = child.map_or(0, |child| Claims::used(self.tenant(child)).kept);
         tenant.claims_used.kept - own + tenant.pinned.weight()
     }
@@ -430,6 +452,7 @@ impl State {
     /// Returns the bytes that pins and minima keep from an insert that makes room below `above`, as
     /// [`Claims::kept`] counts them. Looks at the siblings of all between the two only where minima are more
     /// than there is.
+    #[cold]
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
         let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
             let protection = self.protection_below(available, other, Protect::Min, || sharing);
@@ -441,7 +464,7 @@ impl State {
         let own = Some(inserter);
         self.protections(inserter.number, Protect::Min, own, |level, protection| {
             if is_below && self.keep_of(available, parent, Protect::Min, own) {
-                sum = sum.saturating_add(self.kept_beside(parent, Some(level)));
+                sum = sum.saturating_add(self.kept_beside(self.tenant(parent), Some(level)));
             } else if is_below {
                 let pinned = self.tenant(parent).pinned.weight();
                 let siblings = self.children(parent).filter(|&other| other != level);
@@ -453,7 +476,7 @@ impl State {
         });
         // What is right below the inserter is its own, and kept from it as well.
         if self.keep_of(available, parent, Protect::Min, own) {
-            return sum.saturating_add(self.kept_beside(parent, None));
+            return sum.saturating_add(self.kept_beside(self.tenant(parent), None));
         }
         let pinned = self.tenant(parent).pinned.weight();
         let below = self.children(parent);
@@ -503,12 +526,24 @@ impl State {
     }
 
     /// Chooses the entry that goes next below a limit.
+    #[inline(always)]
     pub(super) fn choose(&mut self, locked: &mut Locked, above: u32, what_for: For) -> Option<Id> {
-        if !self.tenant(above).gives() {
-            return None;
-        }
         if self.tenants.len() == 1 {
             return self.tenant_mut(ROOT).policy.candidate(locked);
+        }
+        self.choose_among_tenants(locked, above, what_for)
+    }
+
+    /// Chooses the entry that goes next below a limit, in the tenant whose memory earns least.
+    #[inline(never)]
+    fn choose_among_tenants(
+        &mut self,
+        locked: &mut Locked,
+        above: u32,
+        what_for: For,
+    ) -> Option<Id> {
+        if !self.tenant(above).gives() {
+            return None;
         }
         let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
         let kinds = if what_for == For::Limit { 3 } else { 2 };
@@ -727,22 +762,5 @@ impl State {
         tenant.policy.entries() > 0
             && tenant.passed != self.searches
             && self.may_take(number, weight, search)
-    }
-
-    /// Tells a user that all below the limit of a tenant is protected: under the hold of the lock that has found it
-    /// so, after which the tenant may be gone.
-    pub(super) fn full(&self, number: u32, weight: u64) -> InsertError {
-        let (tenant, limit) = self.limit_of(number);
-        InsertError::Full {
-            tenant,
-            limit,
-            weight,
-        }
-    }
-
-    /// Returns the name of a tenant, and its max.
-    fn limit_of(&self, number: u32) -> (Arc<str>, u64) {
-        let tenant = self.tenant(number);
-        (Arc::clone(&tenant.handle.name), tenant.limits.max)
     }
 }

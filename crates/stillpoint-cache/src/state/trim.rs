@@ -1,7 +1,7 @@
 //! Tables of ghosts and counts that are too large for what there is. They become smaller in parts, each
 //! under one hold of the lock.
 
-use super::State;
+use super::{State, Tenant};
 use crate::policy::{PART, Trimmed};
 
 /// Number of ghosts, or words of counts, whose move costs as much as a look at a tenant: one hold of the lock
@@ -33,16 +33,8 @@ impl State {
     }
 
     /// Queues a tenant of which most entries have gone, for the service thread to trim.
-    #[inline]
-    pub(super) fn consider_trim(&mut self, number: u32) {
-        let tenant = self.tenant_mut(number);
-        if tenant.policy.is_oversized() && !tenant.is_to_be_trimmed {
-            self.queue_trim(number);
-        }
-    }
-
     #[cold]
-    fn queue_trim(&mut self, number: u32) {
+    pub(super) fn queue_trim(&mut self, number: u32) {
         self.oversized.push(number);
         self.tenant_mut(number).is_to_be_trimmed = true;
     }
@@ -68,6 +60,14 @@ impl State {
     #[inline]
     pub fn has_work(&self) -> bool {
         self.has_high() || !self.oversized.is_empty()
+    }
+}
+
+impl Tenant {
+    /// Returns whether most entries have gone for which its tables were made, and `oversized` does not have it.
+    #[inline(always)]
+    pub(super) fn is_to_be_queued_for_trim(&self) -> bool {
+        self.policy.is_oversized() && !self.is_to_be_trimmed
     }
 }
 
