@@ -279,7 +279,7 @@ fn variants_restrict_stillpoint_alone() {
 
 /// The two builds of one program differ in what becomes of garbage.
 #[test]
-#[ignore = "builds three programs: the gate runs it beside the drop-in package's tests"]
+#[ignore = "builds three programs; a release runs it"]
 fn epoch_compares_programs_with_and_without_the_drop_in() {
     let (_, json) =
         measured("scale epoch --rounds 1 --scenarios pin-nested,box-1,prompt,moka-values");
