@@ -23,10 +23,7 @@
 //! threads that wake it compare published numbers. The service thread publishes for threads that are
 //! idle or slow.
 
-use super::{
-    page::PAGE_BYTES,
-    tally::{Sums, Tally},
-};
+use super::page::{PAGE_BYTES, Tally};
 use crate::platform::{
     stats::{
         Tap,
@@ -90,6 +87,53 @@ impl Account {
         self.unpublished.store(0, Ordering::Relaxed);
         self.unpublished_pages.store(0, Ordering::Relaxed);
         self.unpublished_freed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A tally that other threads read: objects, pages, footprint.
+#[derive(Debug)]
+pub(super) struct Sums([AtomicUsize; 3]);
+
+impl Sums {
+    pub(super) fn new() -> Self {
+        Self([0; 3].map(AtomicUsize::new))
+    }
+
+    /// Adds without a read-modify-write. For the only writer.
+    pub(super) fn add(&self, tally: Tally) {
+        let changes = [tally.objects, tally.pages, tally.footprint];
+        for (sum, change) in self.0.iter().zip(changes) {
+            let before = sum.load(Ordering::Relaxed);
+            // Release, pairs with `load`: a thread that sees objects counted as freed sees what
+            // their destructors did, and the objects counted as sealed.
+            sum.store(before.wrapping_add(change), Ordering::Release);
+        }
+    }
+
+    /// Like [`Sums::add`], where there are several writers.
+    pub(super) fn add_beside_others(&self, tally: Tally) {
+        let changes = [tally.objects, tally.pages, tally.footprint];
+        for (sum, change) in self.0.iter().zip(changes) {
+            // Release, pairs with `load`: as in `add`.
+            sum.fetch_add(change, Ordering::Release);
+        }
+    }
+
+    pub(super) fn load(&self) -> Tally {
+        // Acquire, pairs with `add` and `add_beside_others`: what is counted as freed has been
+        // freed, destructors included.
+        let [objects, pages, footprint] = self.0.each_ref().map(|sum| sum.load(Ordering::Acquire));
+        Tally {
+            objects,
+            pages,
+            footprint,
+        }
+    }
+
+    pub(super) fn reset(&self, objects: usize) {
+        for (sum, value) in self.0.iter().zip([objects, 0, 0]) {
+            sum.store(value, Ordering::Relaxed);
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! The drain has to look at a thread now and then only while the thread retires. Once it finds
 //! nothing new, it parks the thread, and when all are parked it sleeps for good; the owner's next
 //! append must then say so. The *limit* says which appends take the slow path: the one that fills
-//! the page, or each.
+//! the page, an earlier one that frees a slice (`retire.rs`), or each.
 //!
 //! ```text
 //!   owner   [P1] Publish: length = n + 1          drain   [D1] Park: limit = 0
@@ -26,10 +26,10 @@
 use super::{
     account::Account,
     marks::Marks,
-    page::{Page, PageList, SLOTS},
+    page::{Page, PageList, SLOTS, Tally},
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
-    tally::Tally,
+    throttle::SLICE,
 };
 use crate::{
     gp::Cookie,
@@ -63,6 +63,10 @@ pub(crate) enum Pushed {
 
 /// The limit of a thread that the drain does not look at: each append takes the slow path.
 const PARKED: usize = 0;
+
+/// Number of appends between two slices: half of what a slice frees, so that the queue becomes
+/// shorter.
+const SLICE_EVERY: usize = SLICE / 2;
 
 /// The limit of a thread that is held back, and accounts for each object that it retires in a
 /// section.
@@ -109,8 +113,8 @@ impl Added {
 
 #[derive(Debug)]
 pub(crate) struct ThreadBuffer {
-    /// An append that makes a page this long takes the slow path: SLOTS, or [`THROTTLED`], or
-    /// [`PARKED`].
+    /// An append that makes a page this long takes the slow path: SLOTS, or the length at which the
+    /// next slice is freed, or [`THROTTLED`], or [`PARKED`].
     limit: AtomicUsize,
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without
     /// the lock, and so may the holder of the lock.
@@ -212,14 +216,6 @@ impl Queue {
         let sum = before.map_or(0, |(_, sum)| sum).saturating_add(footprint);
         self.named = Some((cookie, sum));
         sum
-    }
-
-    /// Gives the memory of empty pages back.
-    pub(super) fn release_spares(&mut self) {
-        while let Some(spare) = self.spares.pop_front() {
-            // SAFETY: an empty page that is in no list any more.
-            unsafe { Page::release(spare) };
-        }
     }
 }
 
@@ -330,25 +326,27 @@ impl ThreadBuffer {
         spare.or_else(Page::try_new)
     }
 
-    /// Keeps an empty page for later use if there are fewer than `spares` of them; otherwise gives
-    /// its memory back. So a thread that retires all the time does not return pages to the
-    /// allocator, which would cut them up for small objects. The page is the caller's; `note`
-    /// counts it, under the lock. Owner only.
+    /// Keeps pages whose objects are freed for later use, up to `spares`, and gives the memory of
+    /// others back. So a thread that retires all the time does not return pages to the allocator,
+    /// which would cut them up for small objects. `note` counts what has been freed, under the
+    /// lock. Owner only.
     pub(super) fn recycle<R>(
         &self,
-        page: NonNull<Page>,
+        mut pages: PageList,
         spares: usize,
         note: impl FnOnce() -> R,
     ) -> R {
         let mut queue = lock(&self.queue);
         let noted = note();
-        if queue.spares.pages() < spares {
+        while queue.spares.pages() < spares
+            && let Some(page) = pages.pop_front()
+        {
+            // SAFETY: taken out of a list that owned it.
+            unsafe { page.as_ref() }.forget_objects();
             queue.spares.push_back(page);
-        } else {
-            drop(queue);
-            // SAFETY: an empty page that is in no list.
-            unsafe { Page::release(page) };
         }
+        drop(queue);
+        pages.release();
         noted
     }
 
@@ -425,17 +423,37 @@ impl ThreadBuffer {
         self.limit.load(Ordering::Relaxed) == THROTTLED
     }
 
-    /// Makes the owner take the slow path at each append, or at full pages only. Does nothing while
-    /// the owner is parked [D1], when it takes it anyway. Owner only.
+    /// Makes the owner take the slow path at each append, or no longer. Owner only.
     pub(super) fn set_throttled(&self, throttled: bool) {
-        let (from, to) = if throttled {
-            (SLOTS, THROTTLED)
-        } else {
-            (THROTTLED, SLOTS)
-        };
-        let _ = self
-            .limit
-            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        if throttled != self.is_throttled() {
+            self.set_limit(if throttled { THROTTLED } else { SLOTS });
+        }
+    }
+
+    /// Makes the owner free its next slice after [`SLICE_EVERY`] more objects if `more` is due, and
+    /// otherwise none before its next page. Owner only.
+    pub(super) fn schedule_slice(&self, more: bool) {
+        if !self.is_throttled() {
+            let len = self.open_page(Channel::Plain).map_or(0, Page::len);
+            let next = (len + SLICE_EVERY).clamp(THROTTLED + 1, SLOTS);
+            self.set_limit(if more { next } else { SLOTS });
+        }
+    }
+
+    /// Returns whether the owner takes the slow path to free a slice.
+    pub(super) fn has_slice_scheduled(&self) -> bool {
+        (THROTTLED + 1..SLOTS).contains(&self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Changes the limit, unless the owner is parked [D1], when each append takes the slow path
+    /// anyway. Owner only.
+    fn set_limit(&self, limit: usize) {
+        let seen = self.limit.load(Ordering::Relaxed);
+        if seen != PARKED && seen != limit {
+            let _ = self
+                .limit
+                .compare_exchange(seen, limit, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Charges the owner's section for an object: at least for its part of a page, whose slots
@@ -508,7 +526,7 @@ impl ThreadBuffer {
                 all.push_back(page);
             }
         }
-        queue.release_spares();
+        queue.spares.release();
         all
     }
 }
@@ -534,7 +552,7 @@ mod tests {
         let mut taken = [const { MaybeUninit::uninit() }; SLOTS];
         // SAFETY: the buffer's own page.
         let at = unsafe { page.as_ref() };
-        assert_eq!(at.take_before(at.fill(), &mut taken), 1);
+        assert_eq!(at.take_before(at.fill(), &mut taken).objects, 1);
         assert_eq!(buffer.append(large), Pushed::Ok);
         assert!(!buffer.is_full(large.channel));
         assert_eq!(buffer.append(large), Pushed::PageFull);

@@ -221,7 +221,7 @@ impl Heap {
     pub(super) fn park<P: Policy>(&self, engine: &Engine<P>, candidates: &[&Arc<ThreadBuffer>]) {
         for buffer in candidates {
             self.note_parked(buffer.park());
-            lock(&buffer.queue).release_spares();
+            lock(&buffer.queue).spares.release();
         }
         if !candidates.is_empty() {
             // Heavy barrier [D2], for all of them: each owner's next append sees that it is parked,

@@ -13,10 +13,9 @@ use super::{
     around::Around,
     buffer::ThreadBuffer,
     held_up::HeldUp,
-    page::{PAGE_BYTES, Page, ReservePage},
+    page::{PAGE_BYTES, Page, ReservePage, Tally},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
-    tally::Tally,
 };
 use crate::{
     gp::{Engine, IN_MODEL},

@@ -6,10 +6,10 @@
 use super::{
     buffer::{Pushed, ThreadBuffer},
     heap::Heap,
-    page::Page,
+    page::{Page, SLOTS, Tally},
     policy::{Policy, name_for_page},
     request::{Channel, RetireRequest},
-    tally::Tally,
+    retire::Reclaimer,
 };
 use crate::{
     gp::{self, BarrierMode, Engine, Flavour, Seq, Sequence, policy::Sound},
@@ -161,6 +161,39 @@ fn loom_append_while_draining() {
         domain.heap.free_all(&domain.engine);
         assert_eq!(drops.load(Ordering::Relaxed), 2);
         assert_eq!(domain.heap.waiting().objects, 0);
+    });
+}
+
+/// The owner frees a page in slices while a flush adopts what is left of it. Each object is freed
+/// once, and before the flush ends.
+#[test]
+fn loom_slices_while_flushing() {
+    model(|| {
+        let domain = Domain::<Sound>::new();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let page = Page::try_new();
+        (domain.buffer).replace(&mut lock(&domain.buffer.queue), Channel::Plain, page);
+        for _ in 0..SLOTS {
+            let _ = domain.buffer.append(tracked(&drops).plain());
+        }
+        let (heap, engine) = (&domain.heap, &domain.engine);
+        heap.seal(engine, &domain.buffer, Channel::Plain, Reclaimer::Owner);
+        let _ = engine.recheck(engine.start(), Token::for_model(1));
+        let theirs = Arc::clone(&domain);
+        let owner = thread::spawn(move || {
+            for _ in 0..SLOTS {
+                theirs.heap.free_own(&theirs.engine, &theirs.buffer, 1);
+            }
+        });
+        let ticket = heap.flushes.ask();
+        heap.drain(engine, &|| None);
+        if heap.flushes.is_done(ticket) {
+            assert_eq!(drops.load(Ordering::Relaxed), SLOTS, "the flush has ended");
+        }
+        owner.join().unwrap();
+        heap.free_all(engine);
+        assert_eq!(drops.load(Ordering::Relaxed), SLOTS);
+        assert_eq!(heap.waiting().objects, 0);
     });
 }
 

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `account` | what each thread has sealed and freed; the published number that the budget needs |
 //! | `around` | the wrapper of frees that no thread has asked for |
-//! | `tally` | the sums that these counts are made of |
 //! | `request` | an object that is being retired: its weight, and where it is freed |
 //! | `page` | pages of slots, what a slot knows of an object, and lists of pages |
 //! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
@@ -50,7 +49,6 @@ pub(crate) mod policy;
 mod quota;
 mod request;
 mod retire;
-mod tally;
 mod throttle;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]

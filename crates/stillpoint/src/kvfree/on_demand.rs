@@ -16,12 +16,11 @@ use super::{
     around::{Around, call_around},
     buffer::{Queue, ThreadBuffer},
     heap::Heap,
-    page::{Page, SLOTS, free_slots},
+    page::{Page, PageList, SLOTS, Tally},
     policy::{Policy, name_for_page},
     request::Channel,
     retire::Reclaimer,
-    tally::Tally,
-    throttle::PAGES_PER_SEAL,
+    throttle::PAGES_PER_SLICE,
 };
 use crate::{
     gp::{Cookie, Engine, Progress},
@@ -90,19 +89,14 @@ impl Heap {
         let pages = if over {
             PAGES_PAST_SHARE
         } else {
-            PAGES_PER_SEAL
+            PAGES_PER_SLICE
         };
-        self.free_own(engine, buffer, pages);
+        let more = (0..pages).all(|_| self.free_own(engine, buffer, SLOTS));
         if over {
             // Among them may be the thread's own, which the service thread has adopted.
             self.free_pending(engine, buffer, 1, |cookie| engine.has_ended(cookie));
         }
-        let oldest = lock(&buffer.queue).sealed.front().map(Page::cookie);
-        if oldest.is_some_and(|oldest| engine.has_ended(oldest)) {
-            Left::Due
-        } else {
-            Left::Nothing
-        }
+        if more { Left::Due } else { Left::Nothing }
     }
 
     /// Tries to end the grace period of all that the calling thread has retired, and frees what is
@@ -135,9 +129,7 @@ impl Heap {
             let _ = engine.recheck(cookie, thread::token());
             // A few at a time, because a flush of the domain waits for those that are being freed;
             // and no more than there were, because destructors may retire again.
-            let _ = (0..pages)
-                .step_by(PAGES_PER_SEAL)
-                .all(|_| self.free_own(engine, buffer, PAGES_PER_SEAL));
+            let _ = (0..pages).all(|_| self.free_own(engine, buffer, SLOTS));
             self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {
@@ -184,9 +176,9 @@ impl Heap {
             let Some(page) = buffer.open_page(Channel::Plain) else {
                 return;
             };
-            let taken = page.take_before(until, &mut slots);
             // They have no separate page.
-            buffer.account.sealed.add(Tally::of_objects(taken));
+            let taken = Tally::of_objects(page.take_before(until, &mut slots).objects);
+            buffer.account.sealed.add(taken);
             if page.objects() == 0 {
                 // What is taken has left it, so the next objects find the lines that are warm.
                 page.forget_objects();
@@ -194,23 +186,10 @@ impl Heap {
             }
             taken
         };
-        let process = fork::process();
-        // SAFETY: `take_before` has written the first `taken`.
-        let slot = |at: usize| unsafe { slots[at].assume_init_read() };
-        // SAFETY: `take_before` took them off our own page after their grace period had ended, so
-        // they are ours alone; what is retired here may be freed on this thread.
-        let free = || unsafe { free_slots(self.domain, 0..taken, slot) };
-        let panicked = self.note_nested(|| buffer.progress(), free);
-        self.panicked.fetch_add(panicked, Ordering::Relaxed);
-        // In the child of a fork they are not counted any more: see `fork.rs`.
-        if fork::process() == process {
-            let queue = lock(&buffer.queue);
-            let is_relief = self.note_freed_by(buffer, Tally::of_objects(taken));
-            drop(queue);
-            if is_relief {
-                engine.signal_waiters();
-            }
-        }
+        let slots = &slots[..taken.objects];
+        // SAFETY: `take_before` has written those, and taken them off our own page after their grace
+        // period had ended; what is retired here may be freed on this thread.
+        unsafe { self.free_taken(engine, buffer, slots, taken, PageList::new()) };
     }
 
     /// Frees up to `pages` pages that wait for the service thread, and whose cookie `is_due`.

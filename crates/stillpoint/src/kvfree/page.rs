@@ -15,7 +15,6 @@ use crate::{
 use std::{
     alloc::{self, Layout},
     mem::{self, MaybeUninit},
-    ops::Range,
     ptr::{self, NonNull},
     // Not the model's, which counts references as steps.
     sync::Arc,
@@ -280,6 +279,7 @@ pub(super) struct Page {
 }
 
 const _: () = assert!(IS_MODEL || size_of::<Page>() == PAGE_BYTES);
+const _: () = assert!(IS_MODEL || size_of::<UnsafeCell<MaybeUninit<Slot>>>() == size_of::<Slot>());
 
 impl Page {
     /// Allocates an empty page. `None` if there is no memory.
@@ -388,19 +388,46 @@ impl Page {
         self.handed_on.store(until.bytes(), Ordering::Relaxed);
     }
 
-    /// Hands the objects on that were there when the page was `until` full: copies their slots to
-    /// `taken`. Returns how many. Under the lock; the owner may append meanwhile.
-    pub(super) fn take_before(&self, until: Fill, taken: &mut [MaybeUninit<Slot>; SLOTS]) -> usize {
+    /// Hands objects on that were there when the page was `until` full, as many as `taken` has room
+    /// for, and copies their slots there. Returns how many, and their bytes: of a part of them, the
+    /// same part of the bytes. Under the lock; the owner may append meanwhile.
+    pub(super) fn take_before(&self, until: Fill, taken: &mut [MaybeUninit<Slot>]) -> Tally {
         let first = self.first();
-        let until_len = until.len().max(first);
-        for at in first..until_len {
-            taken[at - first].write(self.slot(at));
+        let remaining = until.len().saturating_sub(first);
+        let objects = remaining.min(taken.len());
+        if objects == 0 {
+            return Tally::default();
         }
-        if until_len > first {
-            self.first.store(until_len as u32, Ordering::Relaxed);
-            self.handed_on.store(until.bytes(), Ordering::Relaxed);
+        self.copy_slots(first, &mut taken[..objects]);
+        let handed_on = self.handed_on.load(Ordering::Relaxed);
+        let footprint = (until.bytes() - handed_on) * objects / remaining;
+        self.first
+            .store((first + objects) as u32, Ordering::Relaxed);
+        self.handed_on
+            .store(handed_on + footprint, Ordering::Relaxed);
+        Tally {
+            objects,
+            pages: 0,
+            footprint,
         }
-        until_len - first
+    }
+
+    /// Copies the slots from `first` on to `copies`. They are written.
+    fn copy_slots(&self, first: usize, copies: &mut [MaybeUninit<Slot>]) {
+        let slots = &self.slots[first..first + copies.len()];
+        if IS_MODEL {
+            for (slot, copy) in slots.iter().zip(copies) {
+                // SAFETY: it is written, and stays as it is.
+                *copy = slot.with(|at| unsafe { at.read() });
+            }
+        } else {
+            // SAFETY: these slots are written and stay as they are, and outside of the model a cell
+            // is as large as what is in it.
+            unsafe {
+                let from = slots.as_ptr().cast::<MaybeUninit<Slot>>();
+                ptr::copy_nonoverlapping(from, copies.as_mut_ptr(), copies.len());
+            }
+        }
     }
 
     fn slot(&self, index: usize) -> Slot {
@@ -456,40 +483,35 @@ impl Page {
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
     pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
-        // SAFETY: the caller's promise; what remains is forgotten below.
-        let panicked = unsafe { free_slots(id, self.first()..self.len(), |at| self.slot(at)) };
-        self.first.store(0, Ordering::Relaxed);
-        self.handed_on.store(0, Ordering::Relaxed);
-        // Release, pairs with `len`: a thread that finds the page empty finds that its objects are
-        // freed.
-        self.fill.store(0, Ordering::Release);
-        panicked
+        let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
+        let taken = self.take_before(self.fill(), &mut slots);
+        self.forget_objects();
+        // SAFETY: `take_before` has written these; the rest is the caller's promise.
+        unsafe { free_slots(id, &slots[..taken.objects]) }
     }
 }
 
-/// Frees the objects in the slots `range` of domain `id`. Returns how many destructors panicked. If
-/// one forks, the rest is left alone in the child.
+/// Frees the objects in `slots`, of domain `id`. Returns how many destructors panicked. If one
+/// forks, the rest is left alone in the child.
 ///
 /// # Safety
 ///
-/// `slot` gives the slot of each number. They are the caller's alone and not used again, their
-/// grace period has ended, and their objects may be freed on this thread.
-pub(super) unsafe fn free_slots(
-    id: u64,
-    mut range: Range<usize>,
-    slot: impl Fn(usize) -> Slot,
-) -> u64 {
+/// The slots are written, the caller's alone, and not used again; their grace period has ended, and
+/// their objects may be freed on this thread.
+pub(super) unsafe fn free_slots(id: u64, slots: &[MaybeUninit<Slot>]) -> u64 {
     let process = fork::process();
-    let mut panicked = 0;
-    while !range.is_empty() {
+    // SAFETY: the caller's promise.
+    let written = |slot: &MaybeUninit<Slot>| unsafe { slot.assume_init_read() };
+    let (mut left, mut panicked) = (slots.iter(), 0);
+    while !left.as_slice().is_empty() {
         let free_rest = || {
-            while let Some(next) = range.next() {
+            while let Some(slot) = left.next() {
                 // An object was last used long ago, and freeing it writes to it.
-                if next + PREFETCH < range.end {
-                    slot(next + PREFETCH).prefetch();
+                if let Some(ahead) = left.as_slice().get(PREFETCH - 1) {
+                    written(ahead).prefetch();
                 }
-                let slot = slot(next);
-                // SAFETY: the caller's promise; `range` has passed it, so it is freed once.
+                let slot = written(slot);
+                // SAFETY: the caller's promise; `left` has passed it, so it is freed once.
                 unsafe { slot.free() };
                 if slot.has_destructor() && fork::process() != process {
                     break;
@@ -623,6 +645,27 @@ impl PageList {
         Some(page)
     }
 
+    /// Takes objects out of the oldest page, as many as `taken` has room for. A page that this
+    /// empties moves to `emptied`. Returns what the list has lost.
+    pub(super) fn take_front(
+        &mut self,
+        taken: &mut [MaybeUninit<Slot>],
+        emptied: &mut PageList,
+    ) -> Tally {
+        let Some(page) = self.front() else {
+            return Tally::default();
+        };
+        let mut lost = page.take_before(page.fill(), taken);
+        let is_empty = page.objects() == 0;
+        self.footprint -= lost.footprint;
+        if is_empty && let Some(page) = self.pop_front() {
+            emptied.push_back(page);
+            lost.pages = 1;
+            lost.footprint += PAGE_BYTES;
+        }
+        lost
+    }
+
     pub(super) fn append(&mut self, mut other: PageList) {
         if other.is_empty() {
             return;
@@ -654,6 +697,14 @@ impl PageList {
         std::mem::replace(self, PageList::new())
     }
 
+    /// Gives the memory of empty pages back.
+    pub(super) fn release(&mut self) {
+        while let Some(page) = self.pop_front() {
+            // SAFETY: an empty page that is in no list any more.
+            unsafe { Page::release(page) };
+        }
+    }
+
     /// Leaves the pages and their objects where they are, for ever.
     pub(super) fn forget(self) {
         std::mem::forget(self);
@@ -666,6 +717,48 @@ impl Drop for PageList {
             self.is_empty(),
             "a list with pages in it is handed on, never dropped"
         );
+    }
+}
+
+/// Pages, the objects in them, and the bytes of both. Sums and differences wrap.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) objects: usize,
+    pub(super) pages: usize,
+    pub(super) footprint: usize,
+}
+
+impl Tally {
+    pub(super) fn of(page: &Page) -> Self {
+        Self {
+            objects: page.objects(),
+            pages: 1,
+            footprint: footprint_of(page),
+        }
+    }
+
+    /// Counts objects without a page.
+    pub(super) fn of_objects(objects: usize) -> Self {
+        Self {
+            objects,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            objects: self.objects.wrapping_add(other.objects),
+            pages: self.pages.wrapping_add(other.pages),
+            footprint: self.footprint.wrapping_add(other.footprint),
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            objects: self.objects.wrapping_sub(other.objects),
+            pages: self.pages.wrapping_sub(other.pages),
+            footprint: self.footprint.wrapping_sub(other.footprint),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; past the budget, back-pressure; without memory, `oom.rs` |
 //! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; back-pressure; then pages are reclaimed |
 //! | the same | the service thread has parked the thread | the thread is unparked |
+//! | the same | the next slice of what is due is to be freed | it is |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
@@ -17,20 +18,24 @@
 //! The service thread frees large pages, too: returning a hash table of 256 MiB to the system takes
 //! longer than a retire may.
 //!
-//! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
-//! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! Back-pressure (`throttle.rs`) comes before that. Past the budget, a thread that is to wait for the
-//! service thread first frees its own pages there.
+//! # Slices
+//!
+//! A thread frees its own pages itself, where the allocator's cache is warm, in slices of [`SLICE`]
+//! objects, so that no retire takes as long as a whole page. The first slice comes when a page is
+//! sealed, after back-pressure (`throttle.rs`). While more is due, the limit of the open page
+//! (`buffer.rs`) makes the next one come after half as many appends, so the queue becomes shorter.
+//! The slots of a slice are copied, and their page stays in the queue: the service thread may take
+//! it over meanwhile. Past the budget, a thread that is to wait for the service thread first frees
+//! its own pages.
 
 use super::{
     buffer::{Added, Pushed, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
-    page::{Page, PageList, footprint_of},
+    page::{Page, PageList, SLOTS, Slot, Tally, footprint_of, free_slots},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
-    tally::Tally,
-    throttle::PAGES_PER_SEAL,
+    throttle::{PAGES_PER_SLICE, SLICE},
 };
 use crate::{
     gp::{Engine, Record},
@@ -40,7 +45,10 @@ use crate::{
     },
     trace,
 };
-use std::ptr::{self, NonNull};
+use std::{
+    mem::MaybeUninit,
+    ptr::{self, NonNull},
+};
 
 /// A thread that retires: the record through which it reads, and its buffer.
 #[derive(Debug, Clone, Copy)]
@@ -182,6 +190,13 @@ impl Heap {
         object: &RetireRequest,
         opened: bool,
     ) {
+        if !opened && buffer.has_slice_scheduled() && !buffer.is_full(object.channel) {
+            // A retire from within: the one outside goes on reclaiming.
+            if let Some(_reclaiming) = buffer.begin_reclaiming() {
+                self.free_slice(engine, buffer);
+            }
+            return;
+        }
         let sealed = CHANNELS
             .into_iter()
             .filter(|&channel| buffer.is_full(channel))
@@ -275,7 +290,7 @@ impl Heap {
         Some(Added::filled(footprint, by_service))
     }
 
-    /// Frees a few of the oldest pages of the queue, if they are due. Back-pressure comes first.
+    /// Frees a slice of what is due in the queue. Back-pressure comes first.
     fn reclaim<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -294,60 +309,101 @@ impl Heap {
         if is_held_back || section.is_none() || !self.is_under_pressure(buffer) {
             buffer.set_throttled(is_held_back);
         }
-        self.free_own(engine, buffer, PAGES_PER_SEAL);
+        self.free_slice(engine, buffer);
     }
 
-    /// Frees up to `pages` of the calling thread's oldest pages, if they are due. Returns whether there
-    /// were any; false in the child of a fork by a destructor.
+    /// Frees a slice of what is due in the calling thread's queue, and schedules the next.
+    fn free_slice<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        let more = self.free_own(engine, buffer, SLICE);
+        buffer.schedule_slice(more);
+    }
+
+    /// Frees up to `most` objects of the calling thread's oldest pages, of [`PAGES_PER_SLICE`] at
+    /// most, if they are due. Returns whether more is due; false in the child of a fork by a
+    /// destructor.
     pub(super) fn free_own<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
-        pages: usize,
+        most: usize,
     ) -> bool {
+        let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
+        // A flush waits for objects that are not in the queue any more.
         let _freeing = buffer.freeing.lock();
-        let mut due = PageList::new();
-        {
+        let (mut taken, mut emptied) = (Tally::default(), PageList::new());
+        let more = {
             let mut queue = lock(&buffer.queue);
-            while due.pages() < pages
-                && let Some(oldest) = queue.sealed.front()
-                && engine.has_ended(oldest.cookie())
-                && let Some(page) = queue.sealed.pop_front()
-            {
-                due.push_back(page);
+            loop {
+                let oldest = queue.sealed.front();
+                let Some(oldest) = oldest.filter(|oldest| engine.has_ended(oldest.cookie())) else {
+                    break false;
+                };
+                if taken.objects == most || emptied.pages() == PAGES_PER_SLICE {
+                    break true;
+                }
+                let slots = &mut slots[taken.objects..most];
+                let page = ptr::from_ref(oldest).addr() as u64;
+                let part = queue.sealed.take_front(slots, &mut emptied);
+                let (objects, footprint) = (part.objects as u64, part.footprint as u64);
+                trace::rcu_kvfree_page_free(self.domain, page, objects, footprint);
+                taken = taken.plus(part);
             }
-        }
-        let any = !due.is_empty();
-        let spares = self.spare_pages(buffer);
-        let process = fork::process();
-        while let Some(page) = due.pop_front() {
-            // SAFETY: taken off our own queue after its grace period had ended; what is there may
-            // be freed on this thread.
-            let freed = self.note_nested(|| buffer.progress(), || unsafe { self.free(page) });
-            let is_relief = buffer.recycle(page, spares, || {
-                freed.is_some_and(|freed| self.note_freed_by(buffer, freed))
-            });
-            if is_relief {
-                engine.signal_waiters();
-            }
-            if fork::process() != process {
-                due.take().forget();
-                return false;
-            }
-        }
-        any
+        };
+        // SAFETY: `take_front` has written these, and taken them off our own queue after their grace
+        // period had ended; what is there may be freed on this thread.
+        let is_process =
+            unsafe { self.free_taken(engine, buffer, &slots[..taken.objects], taken, emptied) };
+        more && is_process
     }
 
-    /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the
-    /// child. Returns what must be counted: nothing in the child, where the page is not counted any
-    /// more (see `fork.rs`).
+    /// Frees objects that the calling thread has taken off its own pages, and counts `taken`. Keeps
+    /// the pages that it has `emptied`. Returns whether this is still the same process.
+    ///
+    /// # Safety
+    ///
+    /// The slots are written, and used nowhere else; their grace period has ended, and their objects
+    /// may be freed on this thread.
+    pub(super) unsafe fn free_taken<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        slots: &[MaybeUninit<Slot>],
+        taken: Tally,
+        mut emptied: PageList,
+    ) -> bool {
+        let process = fork::process();
+        // SAFETY: the caller's promise.
+        let free = || unsafe { free_slots(self.domain, slots) };
+        let panicked = self.note_nested(|| buffer.progress(), free);
+        if panicked > 0 {
+            self.panicked.fetch_add(panicked, Ordering::Relaxed);
+        }
+        // In the child of a fork they are not counted any more: see `fork.rs`.
+        if fork::process() != process {
+            emptied.take().forget();
+            return false;
+        }
+        let note = || self.note_freed_by(buffer, taken);
+        let spares = if emptied.is_empty() {
+            0
+        } else {
+            self.spare_pages(buffer)
+        };
+        if buffer.recycle(emptied, spares, note) {
+            engine.signal_waiters();
+        }
+        true
+    }
+
+    /// Frees a page's objects, and counts them, for a thread that has not sealed the page. If a
+    /// destructor forks, what was left of them is forgotten in the child, where the page is not
+    /// counted any more (see `fork.rs`).
     ///
     /// # Safety
     ///
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
-    #[must_use]
-    pub(super) unsafe fn free(&self, page: NonNull<Page>) -> Option<Tally> {
+    pub(super) unsafe fn free_counted<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
         let freed = Tally::of(page);
@@ -363,18 +419,7 @@ impl Heap {
         if panicked > 0 {
             self.panicked.fetch_add(panicked, Ordering::Relaxed);
         }
-        (fork::process() == process).then_some(freed)
-    }
-
-    /// Like [`Heap::free`], and counts it, for a thread that has not sealed the page.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Heap::free`].
-    pub(super) unsafe fn free_counted<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
-        // SAFETY: the caller's promise.
-        let freed = unsafe { self.free(page) };
-        if freed.is_some_and(|freed| self.note_gone(freed, freed.objects)) {
+        if fork::process() == process && self.note_gone(freed, freed.objects) {
             engine.signal_waiters();
         }
     }

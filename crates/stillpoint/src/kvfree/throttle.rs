@@ -1,7 +1,7 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
 //! One rule, which `README.md` in this folder explains: a thread that fills a page, or past the
-//! budget opens one, frees a few of its pages that are due. If none is, and its queue has reached
+//! budget opens one, frees a slice of what is due. If nothing is, and its queue has reached
 //! its *quota*, it drives a grace period. If that does not help, and its queue has reached twice
 //! its *share* or the domain is past its budget, it waits for the readers or the service thread
 //! that delay the free, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`]. Inside a section it does
@@ -49,7 +49,7 @@
 use super::{
     buffer::{Added, OPEN_BYTES, ThreadBuffer},
     heap::Heap,
-    page::PAGE_BYTES,
+    page::{PAGE_BYTES, SLOTS},
     policy::{Policy, name_for_page},
     quota::SMALLEST_QUOTA,
 };
@@ -66,8 +66,12 @@ use crate::{
 /// cache. Its quota stays below 576 KiB (`quota.rs`).
 pub(super) const LARGEST_SHARE: usize = 1 << 20;
 
-/// How many pages are freed for each that is sealed, while there are any to free.
-pub(super) const PAGES_PER_SEAL: usize = 2;
+/// Number of objects that a retire frees at most of its thread's queue, a third of a page: with
+/// smaller slices the mean retire takes longer, with larger ones the longest.
+pub(super) const SLICE: usize = SLOTS.div_ceil(3);
+
+/// A slice is of at most this many pages: those of large objects have few.
+pub(super) const PAGES_PER_SLICE: usize = 2;
 
 /// A thread seals this many bytes, for each other thread that retires, before it starts the grace
 /// period that it has named for them. So the rate of starts does not grow with the number of
@@ -272,11 +276,9 @@ impl Heap {
         if waits && longest > 0 && is_held_back() && self.may_wait(engine) {
             let (begun, mut left) = (clock::now(), longest);
             // Its own pages may be what fills the budget.
-            while for_service
-                && is_held_back()
-                && left > 0
-                && self.free_own(engine, buffer, PAGES_PER_SEAL)
-            {
+            let mut more = for_service && oldest.is_some_and(|oldest| engine.has_ended(oldest));
+            while more && is_held_back() && left > 0 {
+                more = self.free_own(engine, buffer, SLOTS);
                 left = longest.saturating_sub(clock::now().saturating_sub(begun));
             }
             if is_held_back() && left > 0 {
@@ -527,6 +529,44 @@ mod tests {
         retires.retire(retirer, dropped());
         assert_eq!(retires.heap.waiting().objects, 2, "without the thread's");
         assert_eq!(retires.waits(), 0);
+    }
+
+    /// What is due is freed by slices, in retires, also while the longer page is one of objects with
+    /// destructors; and all of it before as much has been retired.
+    #[test]
+    fn a_retire_frees_one_slice() {
+        unsafe fn count(freed: *mut u8) {
+            // SAFETY: the test's own counter.
+            unsafe { &*freed.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
+        }
+        static COUNT: Destructor = Destructor::new(count, 0);
+        for dropped_before in [0, 200] {
+            let retires = Retires::new(8 << 20, false);
+            let (reader, retirer) = (retires.reader(), retires.retirer());
+            let freed = AtomicUsize::new(0);
+            let counted = || {
+                let object = ptr::from_ref(&freed).cast_mut().cast();
+                RetireRequest::with(object, &COUNT).plain()
+            };
+            reader.lock();
+            (0..dropped_before).for_each(|_| retires.retire(retirer, dropped()));
+            (0..4 * SLOTS).for_each(|_| retires.retire(retirer, counted()));
+            reader.unlock();
+            retires.end_grace_period();
+            let mut before = 0;
+            for number in 0..4 * SLOTS {
+                retires.retire(retirer, counted());
+                if dropped_before > 0 && number % SLOTS == 0 {
+                    retires.retire(retirer, dropped());
+                }
+                let now = freed.load(Ordering::Relaxed);
+                assert!(now - before <= 2 * SLICE, "of both retires");
+                assert!(now - before <= SLICE || number % SLOTS == 0, "of one");
+                before = now;
+            }
+            assert!(before >= 4 * SLOTS, "{before}");
+            drop(retires);
+        }
     }
 
     /// To free gigabytes may take seconds, and inline destructors may do anything.

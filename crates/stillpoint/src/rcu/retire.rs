@@ -33,8 +33,8 @@ impl Domain {
     /// Frees the boxed `object` after a grace period. The kernel's `kvfree_rcu()` with one
     /// argument.
     ///
-    /// Costs a few nanoseconds. Once per page of some 250 objects it also seals the page, frees
-    /// older ones, and may end a grace period. If readers hold up twice the thread's share of the
+    /// Costs a few nanoseconds. Once per page of some 250 objects it also seals the page, and may end
+    /// a grace period; then, or a few times per page, it frees 85 older objects at most. If readers hold up twice the thread's share of the
     /// budget, or all of the budget, it waits, outside sections: 10 ms at most for each 64 KiB, or
     /// part of it, that a page and its objects weigh, and never more than a second. The end of a
     /// section waits for what was retired in it, in proportion: 40 us for a small object, 160 for
