@@ -130,7 +130,9 @@ impl Level {
                 .compare_exchange_weak(usage, sum, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Ok(_) => {
-                    self.raise_peak(sum);
+                    if sum > self.peak() {
+                        self.peak.fetch_max(sum, Ordering::Relaxed);
+                    }
                     return Ok(sum);
                 }
                 Err(now) => usage = now,
@@ -156,13 +158,6 @@ impl Level {
             self.peak.fetch_max(sum, Ordering::Relaxed);
         }
         Ok(sum)
-    }
-
-    #[inline(always)]
-    fn raise_peak(&self, usage: u64) {
-        if usage > self.peak() {
-            self.peak.fetch_max(usage, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn subtract(&self, bytes: u64) {
@@ -260,19 +255,20 @@ fn decide_and_count<'a, T: HasLevel>(
 }
 
 #[cfg(test)]
+impl HasLevel for Level {
+    fn level(&self) -> &Level {
+        self
+    }
+
+    /// So that it shows in what `charge` returns.
+    fn high(&self) -> u64 {
+        100
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-
-    impl HasLevel for Level {
-        fn level(&self) -> &Level {
-            self
-        }
-
-        /// So that it shows in what `charge` returns.
-        fn high(&self) -> u64 {
-            100
-        }
-    }
 
     fn limited(max: u64) -> Level {
         let level = Level::new();

@@ -152,7 +152,7 @@ impl ShrinkerMap {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
 

@@ -56,7 +56,7 @@ fn item_is_on_one_list() {
     assert_eq!(Arc::strong_count(&item), 1);
     assert!(
         other.add(hierarchy.root(), item),
-        "a lru without tenants takes no notice of them"
+        "an lru without tenants takes no notice of them"
     );
     assert_eq!(
         other.count_one(hierarchy.root(), Node::current()),

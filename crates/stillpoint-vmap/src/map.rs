@@ -140,8 +140,7 @@ impl Map {
                     return Some(large);
                 }
                 for page in page..past {
-                    // Acquire, pairs with `set`: as in `find`.
-                    if let Some(span) = Span::from_bits(self.pages[page].load(Ordering::Acquire)) {
+                    if let Some(span) = Span::from_bits(self.word(page)) {
                         return Some(span.extent(page << PAGE_BITS));
                     }
                 }

@@ -86,11 +86,17 @@ impl Hierarchy {
         let before = usage();
         let mut resched = Resched::background();
         let objects = if before == 0 {
-            reclaim::sweep(&self.tree, root, LAST_SWEEP_PRIORITY, &mut resched)
+            reclaim::reclaim(
+                &self.tree,
+                root,
+                LAST_SWEEP_PRIORITY,
+                &|| false,
+                &mut resched,
+            )
         } else {
             root.stocks.drain(None);
             let enough = || usage() <= target;
-            let objects = reclaim::reclaim(&self.tree, root, &enough, &mut resched);
+            let objects = reclaim::reclaim(&self.tree, root, 0, &enough, &mut resched);
             root.stocks.drain(None);
             objects
         };
@@ -189,7 +195,7 @@ impl Controller for Tree {
     }
 
     fn reclaim(&self, target: &Memcg, enough: &dyn Fn() -> bool, resched: &mut Resched) -> u64 {
-        reclaim::reclaim(self, target, enough, resched)
+        reclaim::reclaim(self, target, 0, enough, resched)
     }
 
     fn wake_background(&self, tenant: &Memcg) {

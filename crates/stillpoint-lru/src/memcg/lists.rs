@@ -47,7 +47,7 @@ const MOVED_AT_A_TIME: usize = 64;
 #[repr(C)]
 pub(crate) struct One {
     pub(crate) list: List,
-    /// `None` in a lru without tenants.
+    /// `None` in an lru without tenants.
     tenant: Option<Arc<Memcg>>,
     node: usize,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Lists {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
     slots: Slots<One>,
-    /// Address of the hierarchy whose tenants have lists here; 0 for a lru without tenants.
+    /// Address of the hierarchy whose tenants have lists here; 0 for an lru without tenants.
     hierarchy: usize,
     /// The lists' `lru_id`, which no other lru has.
     lru_id: u64,

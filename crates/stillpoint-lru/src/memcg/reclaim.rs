@@ -35,28 +35,14 @@ const MEMBER_BYTES: usize = 256;
 const CHUNK: usize = 64;
 
 /// Reclaims from `target` and its descendants until `enough` returns true, or nothing more can be
-/// had. Returns the number of objects that were freed.
+/// had. Its last round asks for about `1 / 2^last_priority` of the objects at a time, and for half of
+/// them at priority 2. Returns the number of objects that were freed.
 pub(crate) fn reclaim(
     tree: &Tree,
     target: &Memcg,
-    enough: &dyn Fn() -> bool,
-    resched: &mut Resched,
-) -> u64 {
-    pass(tree, target, 0, resched, enough)
-}
-
-/// Asks `target` and its descendants, whatever the usage, for about `1 / 2^last_priority` of their
-/// objects at a time, and for half of them at priority 2. Returns the number of objects freed.
-pub(crate) fn sweep(tree: &Tree, target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
-    pass(tree, target, last_priority, resched, &|| false)
-}
-
-fn pass(
-    tree: &Tree,
-    target: &Memcg,
     last_priority: u32,
-    resched: &mut Resched,
     enough: &dyn Fn() -> bool,
+    resched: &mut Resched,
 ) -> u64 {
     let Some(_reclaiming) = Reclaiming::begin() else {
         return 0;

@@ -76,8 +76,8 @@ impl<'g> Checked<'g> {
         self.addr()..self.addr() + self.len
     }
 
-    /// Returns a pointer to its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle
-    /// of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
+    /// Returns a pointer to its first byte, good for [`Checked::len`] bytes until the section ends,
+    /// or the last handle of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
