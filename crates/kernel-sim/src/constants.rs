@@ -1,13 +1,11 @@
 //! Every number that the model depends on, by name: the kernel's own, under their names there; the
-//! patches, as switches; and the calibration. `--set NAME=VALUE` changes any of them.
+//! patches, as switches; and the calibration.
 
-use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The numbers. Jiffies are ticks of the machine at hand; what ends in `_us` is in microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Constants {
     // The kernel's own.
     /// Jiffies before a grace period's first scan for idle CPUs.
@@ -87,39 +85,6 @@ pub struct Constants {
     pub bridge_callbacks: u64,
 }
 
-/// What each number may be; those of the type's own range (switches) are not here.
-const LIMITS: &[(&str, f64, f64)] = &[
-    ("jiffies_till_first_fqs", 0.0, 1000.0),
-    ("jiffies_till_next_fqs", 1.0, 1000.0),
-    ("rcu_fanout_leaf", 2.0, 64.0),
-    ("rcu_fanout", 2.0, 64.0),
-    ("rcu_nocb_gp_stride", 1.0, 4096.0),
-    ("sr_normal_gp_wait_head_max", 1.0, 4096.0),
-    ("sr_max_users_wake_from_gp", 0.0, 4096.0),
-    ("tmigr_children_per_group", 1.0, 4096.0),
-    ("tasks_trace_init_fract", 1.0, 10_000.0),
-    ("rcu_task_ipi_delay", 0.0, 100_000.0),
-    ("tasks_trace_gp_sleep", 0.0, 100_000.0),
-    // Later than every tick of the same instant, whatever the order of events.
-    ("wakeup_us", 0.001, 100_000.0),
-    ("wakeup_jitter_us", 0.0, 100_000.0),
-    ("gp_init_us", 0.0, 100_000.0),
-    ("node_visit_us", 0.0, 1000.0),
-    ("cpu_look_us", 0.0, 1000.0),
-    ("offload_thread_us", 0.0, 100_000.0),
-    ("worker_wake_us", 0.0, 100_000.0),
-    ("ipi_us", 0.001, 1_000_000.0),
-    ("idle_tick_kept", 0.0, 1.0),
-    ("gp_thread_pulled", 0.0, 1.0),
-    ("background_tasks_per_s", 0.0, 100_000.0),
-    ("background_cpus", 1.0, 4096.0),
-    ("background_task_us", 0.0, 100_000.0),
-    ("busy_cpus", 0.0, 4096.0),
-    ("bridge_work_us", 0.0, 10_000_000.0),
-    ("bridge_think_us", 0.0, 10_000_000.0),
-    ("bridge_callbacks", 0.0, 10_000.0),
-];
-
 impl Constants {
     /// The kernel's defaults on such a machine, without any of the patches, and the calibration
     /// that all experiments begin with.
@@ -184,105 +149,7 @@ impl Constants {
             _ => unreachable!("a structure of numbers is an object"),
         }
     }
-
-    /// These constants with `changes` made.
-    ///
-    /// # Errors
-    ///
-    /// If there is no constant of a change's name, or its value is not within the constant's
-    /// limits.
-    pub fn with(&self, changes: &[Change]) -> Result<Self> {
-        let mut map = self.by_name();
-        for change in changes {
-            let Some(value) = map.get_mut(&change.name) else {
-                bail!("{}", change.unknown(self))
-            };
-            *value = change.read(value)?;
-        }
-        serde_json::from_value(Value::Object(map)).context("the constants do not fit")
-    }
 }
-
-/// `NAME=VALUE`, from the command line.
-#[derive(Clone, Debug, Serialize)]
-#[serde(into = "String")]
-pub struct Change {
-    name: String,
-    value: String,
-}
-
-impl From<Change> for String {
-    fn from(change: Change) -> Self {
-        format!("{}={}", change.name, change.value)
-    }
-}
-
-impl Change {
-    /// Reads the option's value, and refuses what can be refused without knowing the machine.
-    ///
-    /// # Errors
-    ///
-    /// If it is not `NAME=VALUE`, the name is unknown, or the value is not within its limits.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("say NAME=VALUE, as in {EXAMPLE}"))?;
-        let change = Self {
-            name: name.to_owned(),
-            value: value.to_owned(),
-        };
-        let probe = Constants::of_kernel(1, 1000);
-        probe
-            .with(std::slice::from_ref(&change))
-            .map_err(|error| error.to_string())?;
-        Ok(change)
-    }
-
-    fn unknown(&self, constants: &Constants) -> String {
-        let names: Vec<String> = constants.by_name().keys().cloned().collect();
-        format!(
-            "no constant '{}'; there are {}",
-            self.name,
-            names.join(", ")
-        )
-    }
-
-    /// The value, of the same kind as the present one.
-    fn read(&self, present: &Value) -> Result<Value> {
-        let Self { name, value } = self;
-        if present.is_boolean() {
-            return match value.as_str() {
-                "0" | "false" => Ok(Value::Bool(false)),
-                "1" | "true" => Ok(Value::Bool(true)),
-                _ => bail!("{name} is a switch: say 0 or 1"),
-            };
-        }
-        let &(_, least, most) = LIMITS
-            .iter()
-            .find(|limit| limit.0 == name)
-            .expect("every number has limits");
-        let number = if present.is_u64() {
-            value.parse::<u64>().map(Value::from).ok()
-        } else {
-            value.parse::<f64>().map(Value::from).ok()
-        };
-        let fits = |number: &Value| {
-            number
-                .as_f64()
-                .is_some_and(|number| (least..=most).contains(&number))
-        };
-        number.filter(fits).with_context(|| {
-            let kind = if present.is_u64() {
-                "a whole number"
-            } else {
-                "a number"
-            };
-            format!("{name} is {kind} from {least} to {most}, not '{value}'")
-        })
-    }
-}
-
-const EXAMPLE: &str = "jiffies_till_first_fqs=3";
 
 /// Those that no source gives: they were chosen so that the results fit, and are no prediction.
 pub const CALIBRATION: &[&str] = &[
@@ -329,45 +196,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_limits_that_its_default_keeps_and_every_list_names_what_there_is() {
+    fn the_calibration_names_what_there_is() {
         let values = Constants::of_kernel(4096, 1000).by_name();
-        for (name, value) in &values {
-            let limit = LIMITS.iter().find(|limit| limit.0 == name);
-            assert_eq!(limit.is_some(), value.is_number(), "{name}");
-            if let (Some(&(_, least, most)), Some(value)) = (limit, value.as_f64()) {
-                assert!((least..=most).contains(&value), "{name}");
-            }
-        }
-        assert!(
-            LIMITS
-                .iter()
-                .map(|limit| limit.0)
-                .chain(CALIBRATION.iter().copied())
-                .all(|name| values.contains_key(name))
-        );
-    }
-
-    #[test]
-    fn changes_are_read_by_kind() {
-        let base = Constants::of_kernel(32, 1000);
-        let with = |text: &str| {
-            base.with(&[Change::parse(text).expect("valid")])
-                .expect("valid")
-        };
-        assert_eq!(with("jiffies_till_next_fqs=7").jiffies_till_next_fqs, 7);
-        assert!(with("early_qs=1").early_qs);
-        assert_eq!(with("wakeup_us=2").wakeup_us, 2.0);
-        for text in [
-            "early_qs=2",
-            "wakeup_us=nan",
-            "wakeup_us=-1",
-            "jiffies_till_first_fqs=1.5",
-            "idle_tick_kept=1.1",
-            "nothing",
-            "=",
-            "hz=1",
-        ] {
-            assert!(Change::parse(text).is_err(), "{text}");
-        }
+        assert!(CALIBRATION.iter().all(|name| values.contains_key(*name)));
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! let size = Size { cpus: 32, hz: 1000 };
 //! let constants = Constants::of_kernel(size.cpus, size.hz);
-//! let mut kernel = Kernel::boot(Setup { size, constants, seed: 1, log: false });
+//! let mut kernel = Kernel::boot(Setup { size, constants, seed: 1 });
 //! let cpu = kernel.any_cpu();
 //! let caller = kernel.add_caller(cpu);
 //! kernel.next_caller(); // the caller runs
@@ -23,5 +23,5 @@
 pub mod constants;
 mod kernel;
 
-pub use constants::{Change, Constants};
+pub use constants::Constants;
 pub use kernel::{GracePeriod, Kernel, Setup, Size, Stream, Time, tasks_trace};

@@ -91,9 +91,8 @@ fn a_run_that_is_refused_keeps_the_old_figures() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let path = folder.path().join("figures.json");
     fs::write(&path, "old").expect("it can be written");
-    // The JSON file is looked at first.
     let run = stillpoint(&format!(
-        "sim trace --json {} --trace /nowhere/at/all",
+        "scale cache --scenarios mix --traces /nowhere --json {}",
         path.display()
     ));
     assert_eq!(run.code, 2, "{}", run.err);

@@ -129,46 +129,20 @@ fn trace_follows_the_patches() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace_byte_for_byte() {
-    let folder = TempDir::new().expect("a folder for temporary files");
-    let trace = |arguments: &str| {
-        let file = folder.path().join("events");
-        let run = stillpoint(&format!("sim {arguments} --trace {}", file.display()));
-        assert_eq!(run.code, 0, "{}", run.err);
-        fs::read(file).expect("the trace is there")
-    };
+fn the_same_seed_gives_the_same_figures() {
     for arguments in [
         "sync --runs 2 --calls 10",
         "bridge --iterations 5",
         "trace --calls 3",
     ] {
-        let first = trace(arguments);
-        assert!(first.starts_with(b"# ") && first.len() > 1000);
-        assert_eq!(first, trace(arguments));
-        assert_ne!(first, trace(&format!("{arguments} --seed 2")));
+        let rows = |arguments: &str| with_json(arguments).1["rows"].clone();
+        let first = rows(arguments);
+        assert_eq!(first, rows(arguments));
+        assert_ne!(first, rows(&format!("{arguments} --seed 2")));
     }
 }
 
-#[test]
-fn constants_can_be_set() {
-    let (_, json) = with_json(
-        "sync --runs 1 --calls 20 --set jiffies_till_next_fqs=6 --set background_tasks_per_s=0 --variants baseline",
-    );
-    assert_eq!(
-        json["params"]["constants"]["baseline"]["jiffies_till_next_fqs"],
-        6
-    );
-    assert_eq!(
-        figure(row(&json, "stillpoint", "baseline"), "mean_ms").round(),
-        13.0
-    );
-}
-
 const REFUSED: &str = "
-sim sync --set jiffies=3 => no constant 'jiffies' | jiffies_till_first_fqs | idle_tick_kept
-sim sync --set jiffies_till_first_fqs => say NAME=VALUE
-sim bridge --set idle_tick_kept=2 => from 0 to 1, not '2'
-sim trace --set early_qs=maybe => say 0 or 1
 sim sync --cpus 4097 => 1..=4096
 sim sync --hz 0 => 10..=10000
 sim sync --calls 0 => 1..=100000

@@ -25,7 +25,6 @@ impl Kernel {
         let cpus = (self.setup.constants.background_cpus as usize).clamp(1, self.cpus.len());
         let index = self.background.below(cpus);
         let cpu = self.spread(index, cpus);
-        self.note(cpu, || "runs a task of the background".to_owned());
         self.enter(cpu);
         self.call_rcu(cpu, Callback::Other);
         let span = self

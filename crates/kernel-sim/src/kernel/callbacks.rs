@@ -38,7 +38,6 @@ impl Kernel {
     pub(super) fn invoke_ready(&mut self, cpu: usize) {
         for callback in self.cpus[cpu].callbacks.take_ready() {
             if let Callback::Wake(caller) = callback {
-                self.note(cpu, || format!("invokes the callback of caller {caller}"));
                 self.wake(Thread::Caller(caller));
             }
         }

@@ -219,7 +219,6 @@ impl Kernel {
             return;
         }
         if self.tree.report(cpu) {
-            self.note(cpu, || "reports the last quiescent state".to_owned());
             self.last_report(cpu);
         }
     }

@@ -165,8 +165,6 @@ impl Kernel {
         self.gp.seq.start();
         self.gp.began = self.queue.now();
         self.gp.scans = 0;
-        let (cpu, number) = (self.gp.cpu, self.gp.seq.ended().0 >> 2);
-        self.note(cpu, || format!("begins grace period {number}"));
         self.gp_works(
             Doing::Beginning,
             self.setup.constants.gp_init_us + self.walk_us(),
@@ -228,14 +226,6 @@ impl Kernel {
                 found.push(cpu);
             }
         }
-        let cpu = self.gp.cpu;
-        let held = looked_at as usize - found.len();
-        self.note(cpu, || {
-            format!(
-                "{} scan: {looked_at} looked at, {held} hold out",
-                if first { "first" } else { "another" }
-            )
-        });
         self.gp.found = found;
         self.gp.scans += 1;
         self.gp_works(
@@ -268,8 +258,6 @@ impl Kernel {
     fn ended(&mut self) {
         let cpu = self.gp.cpu;
         self.gp.seq.end();
-        let number = self.gp.seq.0 >> 2;
-        self.note(cpu, || format!("ends grace period {number}"));
         let GpThread { began, scans, .. } = self.gp;
         self.gp.history.push(GracePeriod {
             began,

@@ -8,8 +8,6 @@
 //! system. A workload drives it from outside: it says what a caller does next, and
 //! [`Kernel::next_caller`] returns a caller that has come back from it.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use crate::constants::Constants;
@@ -54,8 +52,6 @@ pub struct Setup {
     pub constants: Constants,
     /// Chance's beginning.
     pub seed: u64,
-    /// Whether to write every event down.
-    pub log: bool,
 }
 
 /// The threads that run on CPUs.
@@ -123,7 +119,6 @@ pub struct Kernel {
     placement: Random,
     scheduler: Random,
     background: Random,
-    log: Option<String>,
 }
 
 impl Kernel {
@@ -133,7 +128,6 @@ impl Kernel {
             size: Size { cpus, hz },
             ref constants,
             seed,
-            log,
         } = setup;
         let tick = 1_000_000_000 / hz;
         let mut placement = Random::new(seed, "placement");
@@ -162,7 +156,6 @@ impl Kernel {
             placement,
             scheduler: Random::new(seed, "scheduler"),
             background: Random::new(seed, "background"),
-            log: log.then(String::new),
             setup,
         };
         kernel.cpus[kernel.last_awake].wakes_for_timer = true;
@@ -203,19 +196,6 @@ impl Kernel {
     /// The grace periods that have ended.
     pub fn grace_periods(&self) -> &[GracePeriod] {
         &self.gp.history
-    }
-
-    /// What was written down.
-    pub fn take_log(&mut self) -> String {
-        self.log.take().unwrap_or_default()
-    }
-
-    /// Writes a line down, if anything is.
-    fn note(&mut self, cpu: usize, what: impl FnOnce() -> String) {
-        let now = self.queue.now();
-        if let Some(log) = &mut self.log {
-            writeln!(log, "{now} cpu{cpu} {}", what()).expect("a string takes everything");
-        }
     }
 
     /// A CPU drawn by lot, for a caller to live on.
@@ -261,7 +241,6 @@ impl Kernel {
     /// The caller waits for a grace period, asleep.
     pub fn synchronize_rcu(&mut self, caller: usize) {
         let cpu = self.callers[caller].cpu;
-        self.note(cpu, || format!("caller {caller} calls synchronize_rcu"));
         if self.setup.constants.rcu_normal_wake_from_gp {
             self.wait_directly(caller);
         } else {
@@ -308,9 +287,7 @@ impl Kernel {
             Thread::Invoker(cpu) => self.run_invoker(cpu),
             Thread::Worker => self.run_worker(),
             Thread::Caller(caller) => {
-                let cpu = self.callers[caller].cpu;
-                self.enter(cpu);
-                self.note(cpu, || format!("caller {caller} runs"));
+                self.enter(self.callers[caller].cpu);
                 self.back = Some(caller);
             }
         }

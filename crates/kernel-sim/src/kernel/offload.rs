@@ -60,10 +60,6 @@ impl Kernel {
                 self.wake(Thread::Invoker(cpu));
             }
         }
-        self.note(first, || match earliest {
-            Some(gp) => format!("watcher {group} waits for grace period {}", gp.0 >> 2),
-            None => format!("watcher {group} sleeps"),
-        });
         self.watchers[group] = match earliest {
             None => Watcher::Asleep,
             Some(gp) if self.tree.seq.done(gp) => {

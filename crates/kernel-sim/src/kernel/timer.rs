@@ -43,9 +43,6 @@ impl Kernel {
             }
         };
         let expires = self.expires_timer_of(home);
-        self.note(expires, || {
-            format!("expires the timer of {thread:?}, armed on cpu{home}")
-        });
         // A CPU that wakes from idle for this does what every tick does; one that ticks has its own
         // event for it.
         if !self.cpus[expires].ticks() {

@@ -121,7 +121,7 @@ impl Report {
         if self.partial && self.rows.is_empty() && file.is_replaced() {
             return Ok(());
         }
-        write_json(self, &mut file)?;
+        file.write(&(serde_json::to_string_pretty(self)? + "\n"))?;
         if self.partial {
             let partial = file.commit_partial()?;
             eprintln!(
@@ -133,12 +133,6 @@ impl Report {
             file.commit()
         }
     }
-}
-
-/// Writes figures as JSON.
-pub fn write_json(figures: &impl Serialize, file: &mut Output) -> Result<()> {
-    let text = serde_json::to_string_pretty(figures)? + "\n";
-    file.write(&text)
 }
 
 /// True if something could not be written to standard output.

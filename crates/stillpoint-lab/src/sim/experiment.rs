@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use clap::error::ErrorKind;
-use kernel_sim::{Change, Constants, Setup, Size};
+use kernel_sim::{Constants, Setup, Size};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use super::report::{OURS, SEED, table};
 use super::seed;
 use crate::choice::{Choice, Menu};
 use crate::machine::Machine;
-use crate::output::{self, Output, Report, Row, say};
+use crate::output::{Output, Report, Row, say};
 use crate::run::{Case, Metrics, Progress};
 
 /// A simulation, and the options that it alone has.
@@ -94,19 +93,10 @@ pub struct Options<S: Simulation> {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Change a constant; may be given more than once. An unknown name lists those there are
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Change::parse)]
-    set: Vec<Change>,
-
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     json: Option<PathBuf>,
-
-    /// Write every event to this file, a line each: nanoseconds, CPU, what
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    trace: Option<PathBuf>,
 }
 
 fn menu<S: Simulation>() -> Menu {
@@ -143,14 +133,11 @@ impl<S: Simulation> Options<S> {
         }
     }
 
-    /// Returns a variant's constants: with its patches, and then what the command line sets.
-    fn constants(&self, variant: &Variant) -> Result<Constants> {
+    /// Returns a variant's constants: those that all begin with, changed by its patches.
+    fn constants(&self, variant: &Variant) -> Constants {
         let mut constants = S::base(self.size());
         (variant.apply)(&mut constants, self.size());
-        let set = constants.with(&self.set);
-        set.map_err(|error| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("{error:#}\n")).into()
-        })
+        constants
     }
 
     /// Returns the machine of a variant's `run`th run. Its chance does not depend on the variant.
@@ -160,7 +147,6 @@ impl<S: Simulation> Options<S> {
             size: self.size(),
             constants: constants.clone(),
             seed: seed.wrapping_add(run),
-            log: self.trace.is_some(),
         }
     }
 }
@@ -175,7 +161,6 @@ pub struct Outcome {
     /// The figures: ours, and the seed's.
     pub report: Report,
     json: Option<Output>,
-    trace: Option<Output>,
 }
 
 /// Simulates every variant. The runs of one together give its figures.
@@ -183,11 +168,9 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
     let variants = S::VARIANTS
         .iter()
         .filter(|variant| options.variants.includes(variant.name));
-    let variants = variants.map(|variant| Ok((variant, options.constants(variant)?)));
-    let variants: Vec<(&Variant, Constants)> = variants.collect::<Result<_>>()?;
-    let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
-    let json = create(&options.json)?;
-    let mut trace = create(&options.trace)?;
+    let variants = variants.map(|variant| (variant, options.constants(variant)));
+    let variants: Vec<(&Variant, Constants)> = variants.collect();
+    let json = options.json.as_deref().map(Output::create).transpose()?;
     let progress = Progress::new(variants.len());
 
     let mut rows = Vec::new();
@@ -199,10 +182,6 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
             let measured = options
                 .work
                 .simulate(options.setup(constants, index as u64));
-            if let Some(file) = &mut trace {
-                let (name, run, log) = (variant.name, index + 1, &measured.log);
-                file.write(&format!("# {} {name} run {run}\n{log}", S::NAME))?;
-            }
             each.push(measured.metrics());
             all.append(measured);
         }
@@ -240,7 +219,6 @@ pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
             skipped: Vec::new(),
         },
         json,
-        trace,
     })
 }
 
@@ -250,22 +228,14 @@ fn case(subject: &str, variant: &Variant) -> Case {
 
 /// Simulates, prints the table, and fills the files.
 pub fn run<S: Simulation>(options: &Options<S>) -> Result<ExitCode> {
-    let Outcome {
-        report,
-        json,
-        trace,
-    } = simulate(options)?;
+    let Outcome { report, json } = simulate(options)?;
     say!(
         "{}{}\n\n{SHOWS}",
         S::head(&report.rows),
         table(&report.rows, S::HEADLINE)
     );
-    if let Some(mut file) = trace {
-        file.commit()?;
-    }
-    if let Some(mut file) = json {
-        output::write_json(&report, &mut file)?;
-        file.commit()?;
+    if let Some(file) = json {
+        report.write_json(file)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,13 +30,11 @@ pub struct Measured {
     pub real: Option<Time>,
     /// The longest wait's share of each grace period that it saw, in milliseconds.
     pub longest_ms: Vec<f64>,
-    /// The events, if they were written down.
-    pub log: String,
 }
 
 impl Measured {
     /// What there is once the workload has ended.
-    pub fn gather(waits: Vec<Wait>, mut kernel: Kernel) -> Self {
+    pub fn gather(waits: Vec<Wait>, kernel: Kernel) -> Self {
         let grace_periods = kernel.grace_periods().to_vec();
         let longest = waits.iter().max_by_key(|wait| wait.ended - wait.began);
         let longest_ms = longest.map(|wait| shares(wait, &grace_periods));
@@ -45,7 +43,6 @@ impl Measured {
             grace_periods,
             real: None,
             longest_ms: longest_ms.unwrap_or_default(),
-            log: kernel.take_log(),
         }
     }
 
