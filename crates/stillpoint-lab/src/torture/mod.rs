@@ -1,6 +1,6 @@
 //! `stillpoint torture`: the library against readers and writers that try to break it, and against
 //! itself with parts left out on purpose, which must be detected. After the kernel's rcutorture:
-//! its way of finding grace periods that are too short, its lines, its verdict.
+//! its way of finding grace periods that are too short, its verdict.
 //!
 //! | file | subject |
 //! |---|---|
@@ -91,11 +91,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let clean = results.clean();
     if runs.len() > 1 {
         let verdict = report::verdict(clean);
-        if options.kernel_format {
-            say!("{name}-torture:--- End of test: {verdict}: seed={seed}");
-        } else {
-            say!("{verdict} ({name}, seed {seed})");
-        }
+        say!("{verdict} ({name}, seed {seed})");
     }
     results.write()?;
     // What was found counts for more than that the rest was not run.

@@ -103,11 +103,6 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// Print the lines that the kernel's rcutorture prints, with its abbreviations, instead of
-    /// sentences
-    #[arg(long)]
-    pub kernel_format: bool,
-
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -155,9 +150,6 @@ pub struct Plan {
     /// True if it is about wake-ups, so that a lost one is missed soon.
     #[serde(skip)]
     pub isolated: bool,
-    /// True if lines are printed as rcutorture does.
-    #[serde(skip)]
-    pub kernel_format: bool,
 }
 
 impl Plan {
@@ -234,7 +226,6 @@ fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan 
         stat_interval_s: options.stat_interval,
         seed,
         isolated: flavour.isolated,
-        kernel_format: options.kernel_format,
     }
 }
 

@@ -219,7 +219,7 @@ impl Pipe {
                 format!("{cookie:?} came true inside the section that it was taken in")
             });
         }
-        ctx.count(look.pipe, look.batch);
+        ctx.count();
     }
 
     /// The bare look. Async-signal-safe.

@@ -1,4 +1,4 @@
-//! What a run prints, in sentences or line by line as rcutorture does, and what it writes as JSON.
+//! What a run prints, and what it writes as JSON.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::run::{Case, Metrics};
 
 use super::options::{Plan, Turns};
 use super::session::Session;
-use super::tally::{FAULTS, Fault, Tally, render};
+use super::tally::{FAULTS, Fault, Tally};
 
 /// What one flavour's run came to.
 pub struct Outcome {
@@ -29,11 +29,6 @@ pub struct Outcome {
 /// The line at the start: all that it takes to do the same again.
 pub fn announce(plan: &Plan) {
     let (flavour, seed) = (&plan.flavour, plan.seed);
-    if plan.kernel_format {
-        let params = serde_json::to_string(plan).expect("a plan has names and numbers");
-        say!("{flavour}-torture:--- Start of test: seed={seed} {params}");
-        return;
-    }
     let names: Vec<String> = plan
         .disturbances
         .iter()
@@ -58,18 +53,11 @@ pub fn announce(plan: &Plan) {
     );
 }
 
-/// The lines of counts.
-pub fn lines(session: &Session) {
-    if session.plan.kernel_format {
-        kernel_lines(session);
-    } else {
-        let (flavour, so_far) = (&session.plan.flavour, session.start.elapsed());
-        say!(
-            "{flavour}: {:.1} s so far: {}",
-            so_far.as_secs_f64(),
-            counts(session)
-        );
-    }
+/// Prints the counts so far.
+pub fn say_counts(session: &Session) {
+    let (flavour, so_far) = (&session.plan.flavour, session.start.elapsed());
+    let so_far = so_far.as_secs_f64();
+    say!("{flavour}: {so_far:.1} s so far: {}", counts(session));
 }
 
 /// Returns each count with the figure's name and its words in the report.
@@ -98,7 +86,7 @@ fn counts(session: &Session) -> String {
         .map(|(_, words, count)| format!("{count} {words}"));
     let faults = FAULTS
         .iter()
-        .map(|&(fault, _, name)| (session.tally.count_of(fault), name.replace('_', " ")))
+        .map(|&(fault, name)| (session.tally.count_of(fault), name.replace('_', " ")))
         .filter(|(count, _)| *count > 0)
         .map(|(count, name)| format!("{name} ({count})"));
     let done = done.collect::<Vec<_>>().join(", ");
@@ -110,45 +98,6 @@ fn counts(session: &Session) -> String {
         "" => faults,
         done => format!("{done}; {faults}"),
     }
-}
-
-/// The lines of counts, as rcutorture prints them.
-fn kernel_lines(session: &Session) {
-    let (tally, name) = (&session.tally, &session.plan.flavour);
-    let mark = if tally.is_faulty() { "!!! " } else { "" };
-    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let faults: String = FAULTS
-        .iter()
-        .map(|&(fault, short, _)| format!(" {short}: {}", tally.count_of(fault)))
-        .collect();
-    say!(
-        "{name}-torture: {mark}t: {:.1} rtc: {} ver: {} tfle: {} rta: {} rtf: {}{faults} nt: {} barrier: {}/{}:{} exits: {} forks: {} stalls: {}",
-        session.start.elapsed().as_secs_f64(),
-        count(&tally.sections),
-        count(&tally.waits),
-        count(&tally.exhausted),
-        count(&tally.published),
-        count(&tally.recycled),
-        count(&tally.signals),
-        count(&tally.barriers_done),
-        count(&tally.barriers),
-        tally.count_of(Fault::Barrier),
-        count(&tally.exits),
-        count(&tally.forks),
-        count(&tally.stalls),
-    );
-    say!("{name}-torture: {mark}Reader Pipe: {}", render(&tally.pipe));
-    say!(
-        "{name}-torture: {mark}Reader Batch: {}",
-        render(&tally.batch)
-    );
-    say!(
-        "{name}-torture: {mark}callbacks: {}/{} objects: {}/{}",
-        count(&tally.invoked),
-        count(&tally.queued),
-        count(&tally.freed),
-        count(&tally.retired)
-    );
 }
 
 /// What a run came to, in a word.
@@ -172,37 +121,27 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
         expected => expected.iter().any(|&fault| found(fault)) && !found(Fault::NoEnd),
     };
     let (name, seed, verdict) = (&plan.flavour, plan.seed, verdict(clean));
-    let (head, mark) = if plan.kernel_format {
-        kernel_lines(session);
-        (format!("{name}-torture: "), "!!! ")
-    } else {
-        (format!("{name}: "), "")
-    };
     if let Some(first) = tally.first() {
-        say!("{head}{mark}after {survived:.3} s: {}", first.what);
+        say!("{name}: after {survived:.3} s: {}", first.what);
     }
     if found(Fault::NoEnd) {
         say!(
-            "{head}{mark}the end has not come; threads that have not ended: {}",
+            "{name}: the end has not come; threads that have not ended: {}",
             session.live()
         );
     }
     if !expected.is_empty() && !clean && !as_expected {
-        say!("{head}{mark}that is none of the faults expected of this flavour");
+        say!("{name}: that is none of the faults expected of this flavour");
     }
     if !clean {
         let command = with_environment(&plan.command(), &environment());
-        say!("{head}to do the same again: {command}");
-        say!("{head}that was {}", this_program());
+        say!("{name}: to do the same again: {command}");
+        say!("{name}: that was {}", this_program());
     }
-    if plan.kernel_format {
-        say!("{name}-torture:--- End of test: {verdict}: seed={seed} after {survived:.3} s");
-    } else {
-        say!(
-            "{name}: {verdict} after {survived:.3} s, seed {seed}: {}",
-            counts(session)
-        );
-    }
+    say!(
+        "{name}: {verdict} after {survived:.3} s, seed {seed}: {}",
+        counts(session)
+    );
     let case = Case::new("stillpoint", name, None);
     Outcome {
         row: Row::new(case, metrics(session, survived)),
@@ -218,7 +157,7 @@ fn metrics(session: &Session, survived: f64) -> Metrics {
         .map(|(name, _, count)| (name.to_owned(), count as f64));
     let faults = FAULTS
         .iter()
-        .map(|&(fault, _, name)| (format!("errors_{name}"), tally.count_of(fault) as f64));
+        .map(|&(fault, name)| (format!("errors_{name}"), tally.count_of(fault) as f64));
     let summary = [
         ("errors".to_owned(), tally.faults() as f64),
         ("survived_s".to_owned(), survived),

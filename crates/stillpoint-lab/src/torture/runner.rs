@@ -139,7 +139,7 @@ fn supervise(session: &Session) {
             session.pause(stutter);
         }
         if elapsed >= next_line {
-            bar.suspend(|| report::lines(session));
+            bar.suspend(|| report::say_counts(session));
             next_line = elapsed + Duration::from_secs_f64(plan.stat_interval_s);
         }
         watch.look(session);

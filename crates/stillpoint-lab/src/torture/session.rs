@@ -1,6 +1,7 @@
 //! What all threads of a run share, and what each of them has.
 
 use std::hint;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use stillpoint::Cookie;
 
 use super::disturb::Disturbance;
 use super::options::Plan;
-use super::tally::{PIPE, Tally, add};
+use super::tally::{Tally, add};
 
 /// One run of one flavour.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Session {
             session: self,
             random: fastrand::Rng::with_seed(mixed),
             seen: Vec::new(),
-            local: Local::default(),
+            sections: 0,
         }
     }
 }
@@ -165,14 +166,6 @@ impl Drop for Live<'_> {
     }
 }
 
-/// What a thread counts by itself, and adds to the tally now and then.
-#[derive(Debug, Default)]
-struct Local {
-    sections: u64,
-    pipe: [u64; PIPE],
-    batch: [u64; PIPE],
-}
-
 /// A thread's own part.
 #[derive(Debug)]
 pub struct ThreadCtx<'s> {
@@ -182,39 +175,24 @@ pub struct ThreadCtx<'s> {
     pub random: fastrand::Rng,
     /// The newest version that it has seen in each lane.
     pub seen: Vec<u64>,
-    local: Local,
+    /// Sections that it has not added to the tally yet.
+    sections: u64,
 }
 
 /// Sections between two additions to the tally.
 const FLUSH: u64 = 256;
 
 impl ThreadCtx<'_> {
-    /// Counts a section, whose element had come to the stage `pipe`, and in which `batch` grace periods of
-    /// one writer ended.
-    pub fn count(&mut self, pipe: usize, batch: usize) {
-        self.local.sections += 1;
-        self.local.pipe[pipe.min(PIPE - 1)] += 1;
-        self.local.batch[batch.min(PIPE - 1)] += 1;
-        if self.local.sections >= FLUSH {
+    /// Counts a section.
+    pub fn count(&mut self) {
+        self.sections += 1;
+        if self.sections >= FLUSH {
             self.flush();
         }
     }
 
     fn flush(&mut self) {
-        let Local {
-            sections,
-            pipe,
-            batch,
-        } = std::mem::take(&mut self.local);
-        let tally = &self.session.tally;
-        add(&tally.sections, sections);
-        let columns = pipe
-            .iter()
-            .zip(&tally.pipe)
-            .chain(batch.iter().zip(&tally.batch));
-        columns
-            .filter(|(more, _)| **more > 0)
-            .for_each(|(more, all)| add(all, *more));
+        add(&self.session.tally.sections, mem::take(&mut self.sections));
     }
 
     /// Returns whether something that should happen once in `n` times happens now.

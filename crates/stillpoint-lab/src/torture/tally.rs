@@ -1,6 +1,5 @@
 //! What a run has counted, and what it has found wrong.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,29 +43,22 @@ pub enum Fault {
     NoEnd,
 }
 
-/// Every fault in its order, and its name in reports: as the rcutorture of the kernel abbreviates
-/// where it has it, and in full.
-pub const FAULTS: [(Fault, &str, &str); 13] = [
-    (Fault::TooShort, "rtgpe", "grace_period_too_short"),
-    (Fault::Ordering, "rtmbe", "memory_ordering"),
-    (Fault::Cookie, "rtcke", "cookie"),
-    (Fault::Version, "rtvre", "version"),
-    (Fault::Lost, "rtcle", "callback_lost"),
-    (Fault::Twice, "rtcde", "callback_twice"),
-    (Fault::Barrier, "rtbe", "barrier"),
-    (Fault::WriterStall, "rtwse", "writer_stall"),
-    (Fault::Fork, "rtfke", "fork"),
-    (Fault::Count, "rtcne", "count"),
-    (Fault::Content, "rtcte", "content"),
-    (Fault::Panic, "rtpae", "panic"),
-    (Fault::NoEnd, "rtnee", "no_end"),
+/// Every fault in its order, and its name in reports.
+pub const FAULTS: [(Fault, &str); 13] = [
+    (Fault::TooShort, "grace_period_too_short"),
+    (Fault::Ordering, "memory_ordering"),
+    (Fault::Cookie, "cookie"),
+    (Fault::Version, "version"),
+    (Fault::Lost, "callback_lost"),
+    (Fault::Twice, "callback_twice"),
+    (Fault::Barrier, "barrier"),
+    (Fault::WriterStall, "writer_stall"),
+    (Fault::Fork, "fork"),
+    (Fault::Count, "count"),
+    (Fault::Content, "content"),
+    (Fault::Panic, "panic"),
+    (Fault::NoEnd, "no_end"),
 ];
-
-/// Places in the pipe and batch histograms; the last is for all that is more.
-pub const PIPE: usize = 11;
-
-/// A histogram that many threads add to.
-pub type Histogram = [AtomicU64; PIPE];
 
 /// The counts, which threads add to now and then.
 #[derive(Debug, Default)]
@@ -105,11 +97,6 @@ pub struct Tally {
     pub exits: AtomicU64,
     /// The same.
     pub stalls: AtomicU64,
-    /// Grace periods that the element which a section held had outlived at its end, plus one for
-    /// its removal.
-    pub pipe: Histogram,
-    /// Grace periods of one writer that ended inside a section.
-    pub batch: Histogram,
     faults: [AtomicUsize; FAULTS.len()],
     any: CachePadded<AtomicBool>,
     first: Mutex<Option<First>>,
@@ -150,11 +137,9 @@ impl Tally {
     }
 
     /// Counts the section of a signal handler. Async-signal-safe.
-    pub fn section_in_handler(&self, pipe: usize, batch: usize) {
+    pub fn section_in_handler(&self) {
         add(&self.signals, 1);
         add(&self.sections, 1);
-        add(&self.pipe[pipe.min(PIPE - 1)], 1);
-        add(&self.batch[batch.min(PIPE - 1)], 1);
     }
 
     /// Notes a fault if of `made` things not as many had `come` in the end, which `what` says.
@@ -201,12 +186,4 @@ impl Tally {
             .map(|first| first.at.saturating_duration_since(start));
         first.unwrap_or_else(|| start.elapsed())
     }
-}
-
-/// A histogram as text.
-pub fn render(histogram: &Histogram) -> String {
-    histogram.iter().fold(String::new(), |mut text, count| {
-        let _ = write!(text, " {}", count.load(Ordering::Relaxed));
-        text
-    })
 }

@@ -216,7 +216,7 @@ impl Test {
         pause(ctx);
         let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
         drop(found);
-        ctx.count(0, 0);
+        ctx.count();
         let tally = &ctx.session.tally;
         if self.pins && key < PINNED && before.is_none() {
             tally.fault(Fault::Lost, || format!("key {key} was not found"));

@@ -198,7 +198,7 @@ impl Subject for Test {
             ctx.delay();
             check(ctx.session, key, bytes);
         }
-        ctx.count(0, 0);
+        ctx.count();
     }
 
     /// Makes changes, between which the limit holds.

@@ -65,7 +65,7 @@ impl<M: Keyed> Subject for Keys<'_, M> {
     fn look(&self, ctx: &mut ThreadCtx) {
         let key = ctx.random.u64(0..STAYING);
         let fault = self.0.find(key, || ctx.delay());
-        ctx.count(0, 0);
+        ctx.count();
         let Some(fault) = fault else { return };
         ctx.session.tally.fault(fault, || match fault {
             Fault::Lost => format!("key {key} was not found"),

@@ -141,7 +141,7 @@ fn check(ctx: &mut ThreadCtx, index: usize, found: Option<usize>) {
             format!("in an array that grew, count number {index} was found to be {found:?}")
         });
     }
-    ctx.count(0, 0);
+    ctx.count();
 }
 
 /// Something on a list; its end is counted.
@@ -208,7 +208,7 @@ impl<'s> Lists<'s> {
                 format!("an unchanged list of {ANCHORED} items had {found}")
             });
         }
-        ctx.count(0, 0);
+        ctx.count();
     }
 
     /// The same in a signal handler.

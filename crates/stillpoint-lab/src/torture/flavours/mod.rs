@@ -190,7 +190,7 @@ pub const FLAVOURS: &[Entry] = flavours! {
 
 /// A line for each, for scripts: see the option `--list`.
 pub fn list() -> String {
-    let name_of = |fault: &Fault| FAULTS[*fault as usize].2;
+    let name_of = |fault: &Fault| FAULTS[*fault as usize].1;
     let line = |entry: &Entry| {
         let kind = match (entry.is_broken(), entry.in_the_hardware) {
             (false, _) => "sound",

@@ -96,7 +96,7 @@ impl<'d, P: Policy> PipeTest<'d, P> {
             tally.fault_in_handler(fault);
         }
         drop(guard);
-        tally.section_in_handler(look.pipe, look.batch);
+        tally.section_in_handler();
     }
 
     /// Runs the threads amid the disturbances, and checks that every callback has come.

@@ -84,7 +84,7 @@ pub fn torture<S: Subject>(session: &Arc<Session>, domain: &Domain, subject: &S)
         if let Some(fault) = subject.look_in_handler(NEXT.fetch_add(1, Ordering::Relaxed)) {
             session.tally.fault_in_handler(fault);
         }
-        session.tally.section_in_handler(0, 0);
+        session.tally.section_in_handler();
     };
     let harness = Harness {
         domain: core_of(domain),

@@ -147,7 +147,7 @@ impl Subject for Test {
             }
         }
         drop(guard);
-        ctx.count(0, 0);
+        ctx.count();
     }
 
     const HANDLERS: bool = true;

@@ -97,7 +97,7 @@ fn read<P: Policy>(
         }
         stress.delay_later_stores();
         drop(guard);
-        ctx.count(0, 0);
+        ctx.count();
         while rounds.waited.load(Ordering::Acquire) < round && !session.is_over() {
             hint::spin_loop();
         }
