@@ -6,7 +6,7 @@ use crate::{assert_figures, cases, in_scenario, listed, measured, text};
 #[test]
 fn vmap_measures_every_subject() {
     let scenarios =
-        "find-100000,copy-256,copy-4096-2threads,alloc-pool,fix-align,purge,purge-single";
+        "find-100000,copy-256,copy-4096-2threads,alloc-pool,random-size,purge,purge-single";
     let (_, json) = measured(&format!(
         "scale vmap --rounds 1 --threads 3 --connections 5 --copy-ms 5 --scenarios {scenarios}"
     ));

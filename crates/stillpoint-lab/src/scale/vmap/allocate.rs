@@ -1,4 +1,4 @@
-//! Allocating and freeing, in the shapes of the kernel's test_vmalloc, and giving memory back.
+//! Allocating and freeing, in shapes of the kernel's test_vmalloc, and giving memory back.
 //!
 //! `alloc_free_ns` is the time of one allocation and its free. The pages are not touched, by any
 //! subject; what Stillpoint puts off to its drains is part of the time, down to the last one.
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-use stillpoint_vmap::{Area, Arena};
+use stillpoint_vmap::Arena;
 
 use crate::run::Sample;
 
@@ -25,62 +25,65 @@ const ALLOCATIONS: usize = 40_000;
 /// Pages that are purged.
 const PURGED: usize = 8192;
 
-/// Someone who hands out pages.
-pub trait Allocator: Sized {
-    /// Pages; dropped, they are freed.
-    type Pages;
+/// Returns the pages of an allocation.
+pub type Shape = fn(&mut fastrand::Rng) -> usize;
 
-    /// With nothing handed out.
-    fn new() -> Result<Self>;
+/// The scenarios.
+pub const SHAPES: [(&str, Shape); 2] = [
+    ("alloc-pool", |_| 4),
+    ("random-size", |random| random.usize(1..=100)),
+];
 
-    /// Allocates as many bytes, at a multiple of `align`.
-    fn alloc(&self, size: usize, align: usize) -> Result<Self::Pages>;
-
-    /// Does what was put off.
-    fn settle(&self) -> Result<()>;
+/// Measures an area each.
+pub fn areas(shape: Shape) -> Result<Sample> {
+    let arena = super::arena()?;
+    measure(
+        shape,
+        |size| Ok(arena.alloc(size, 1)?),
+        || Ok(arena.drain()?),
+    )
 }
 
-/// An arena.
-pub struct Pooled(Arena);
-
-impl Allocator for Pooled {
-    type Pages = Area;
-
-    fn new() -> Result<Self> {
-        Ok(Self(super::arena()?))
-    }
-
-    #[inline(always)]
-    fn alloc(&self, size: usize, align: usize) -> Result<Area> {
-        Ok(self.0.alloc(size, align)?)
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(self.0.drain()?)
-    }
+/// Measures a mapping each.
+pub fn mappings(shape: Shape) -> Result<Sample> {
+    measure(shape, Mapped::new, || Ok(()))
 }
 
-/// A mapping each.
-pub struct Mmap;
+/// Measures one allocation and free at a time. `settle` does what was put off.
+fn measure<P>(
+    shape: Shape,
+    alloc: impl Fn(usize) -> Result<P>,
+    settle: impl FnOnce() -> Result<()>,
+) -> Result<Sample> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let begun = Instant::now();
+    for _ in 0..ALLOCATIONS {
+        drop(black_box(alloc(shape(&mut random) * PAGE)?));
+    }
+    settle()?;
+    let each = begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64;
+    Ok(Sample::of([("alloc_free_ns", each)]))
+}
 
 /// A mapping.
-pub struct Mapped {
+struct Mapped {
     at: *mut c_void,
     len: usize,
 }
 
 impl Mapped {
     fn new(len: usize) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, wherever the kernel likes.
-        let at = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
+        let at = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE)? };
         Ok(Self { at, len })
+    }
+
+    fn touched(len: usize) -> Result<Self> {
+        let mapped = Self::new(len)?;
+        // SAFETY: the mapping is ours.
+        unsafe { touch(mapped.at.cast(), len) };
+        Ok(mapped)
     }
 }
 
@@ -89,64 +92,6 @@ impl Drop for Mapped {
         // SAFETY: ours. It can run out of map entries only where it would split one.
         let _ = unsafe { munmap(self.at, self.len) };
     }
-}
-
-impl Allocator for Mmap {
-    type Pages = Mapped;
-
-    fn new() -> Result<Self> {
-        Ok(Self)
-    }
-
-    #[inline(always)]
-    fn alloc(&self, size: usize, align: usize) -> Result<Mapped> {
-        let len = size.next_multiple_of(PAGE);
-        if align <= PAGE {
-            return Mapped::new(len);
-        }
-        // More than is needed, and both ends given back.
-        let mut mapped = Mapped::new(len + align)?;
-        let before = mapped.at.addr().next_multiple_of(align) - mapped.at.addr();
-        // SAFETY: inside the mapping, whose middle is kept.
-        unsafe {
-            if before > 0 {
-                munmap(mapped.at, before)?;
-            }
-            mapped.at = mapped.at.byte_add(before);
-            mapped.len = len;
-            munmap(mapped.at.byte_add(len), align - before)?;
-        }
-        Ok(mapped)
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Pages and alignment of an allocation.
-type Shape = fn(&mut fastrand::Rng) -> (usize, usize);
-
-/// The scenarios.
-pub const SHAPES: [(&str, Shape); 4] = [
-    ("alloc-pool", |_| (4, 1)),
-    ("fix-size", |_| (1, 1)),
-    ("random-size", |random| (random.usize(1..=100), 1)),
-    ("fix-align", |_| (5, 32 << 10)),
-];
-
-/// Measures one allocation and free at a time.
-pub fn measure<A: Allocator>(shape: Shape) -> Result<Sample> {
-    let allocator = A::new()?;
-    let mut random = fastrand::Rng::with_seed(1);
-    let begun = Instant::now();
-    for _ in 0..ALLOCATIONS {
-        let (pages, align) = shape(&mut random);
-        drop(black_box(allocator.alloc(pages * PAGE, align)?));
-    }
-    allocator.settle()?;
-    let each = begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64;
-    Ok(Sample::of([("alloc_free_ns", each)]))
 }
 
 /// # Safety
@@ -159,11 +104,20 @@ unsafe fn touch(at: *mut u8, len: usize) {
         .for_each(|offset| unsafe { at.add(offset).write_volatile(1) });
 }
 
-fn per_page(begun: Instant, pages: usize) -> Sample {
-    Sample::of([(
-        "purge_ns_per_page",
-        begun.elapsed().as_nanos() as f64 / pages as f64,
-    )])
+/// Returns every second of `all`, and the others.
+fn halves<T>(all: Vec<T>) -> (Vec<T>, Vec<T>) {
+    let mut number = 0;
+    all.into_iter().partition(|_| {
+        number += 1;
+        number % 2 == 0
+    })
+}
+
+fn purge(purge: impl FnOnce() -> Result<()>) -> Result<Sample> {
+    let begun = Instant::now();
+    purge()?;
+    let each = begun.elapsed().as_nanos() as f64 / PURGED as f64;
+    Ok(Sample::of([("purge_ns_per_page", each)]))
 }
 
 /// Measures a drain of areas of `pages` pages. The frees themselves are part of `alloc_free_ns`.
@@ -172,54 +126,31 @@ pub fn drain(pages: usize) -> Result<Sample> {
         .domain(stillpoint::global())
         .lazy_limit(1 << 40)
         .build()?;
-    let count = PURGED / pages;
-    let mut areas = (0..2 * count)
-        .map(|_| arena.alloc(pages * PAGE, 1))
-        .collect::<Result<Vec<_>, _>>()?;
-    // SAFETY: the areas are ours.
-    areas
-        .iter()
-        .for_each(|area| unsafe { touch(area.as_ptr(), area.len()) });
-    let mut stays = false;
-    areas.retain(|_| {
-        stays = !stays;
-        stays
-    });
-    let begun = Instant::now();
-    arena.drain()?;
-    Ok(per_page(begun, PURGED))
+    let area = |_| {
+        let area = arena.alloc(pages * PAGE, 1)?;
+        // SAFETY: the area is ours.
+        unsafe { touch(area.as_ptr(), area.len()) };
+        anyhow::Ok(area)
+    };
+    let areas = (0..2 * PURGED / pages).map(area).collect::<Result<_>>()?;
+    let (gone, _kept) = halves(areas);
+    drop(gone);
+    purge(|| Ok(arena.drain()?))
 }
 
 /// The same by an unmapping for each.
 pub fn unmap(pages: usize) -> Result<Sample> {
-    let mut mapped = (0..2 * (PURGED / pages))
-        .map(|_| Mapped::new(pages * PAGE))
-        .collect::<Result<Vec<_>>>()?;
-    // SAFETY: the mappings are ours.
-    mapped
-        .iter()
-        .for_each(|mapped| unsafe { touch(mapped.at.cast(), mapped.len) });
-    let (mut gone, mut number) = (Vec::new(), 0);
-    while let Some(one) = mapped.pop() {
-        number += 1;
-        if number % 2 == 0 {
-            gone.push(one)
-        } else {
-            std::mem::forget(one)
-        }
-    }
-    let begun = Instant::now();
-    drop(gone);
-    Ok(per_page(begun, PURGED))
+    let mappings = (0..2 * PURGED / pages).map(|_| Mapped::touched(pages * PAGE));
+    let (gone, _kept) = halves(mappings.collect::<Result<_>>()?);
+    purge(|| {
+        drop(gone);
+        Ok(())
+    })
 }
 
 /// Purges as many pages in one piece, by one call.
 pub fn one_call(_pages: usize) -> Result<Sample> {
-    let mapped = Mapped::new(PURGED * PAGE)?;
-    // SAFETY: the mapping is ours.
-    unsafe { touch(mapped.at.cast(), mapped.len) };
-    let begun = Instant::now();
+    let mapped = Mapped::touched(PURGED * PAGE)?;
     // SAFETY: its contents are not needed.
-    unsafe { madvise(mapped.at, mapped.len, Advice::LinuxDontNeed)? };
-    Ok(per_page(begun, PURGED))
+    purge(|| unsafe { madvise(mapped.at, mapped.len, Advice::LinuxDontNeed) }.map_err(Into::into))
 }

@@ -2,9 +2,11 @@
 //! before each copy, and to allocate and free areas.
 //!
 //! [`find`] looks areas up, [`connections`] is a server that checks and copies every message,
-//! [`allocate`] has the shapes of the kernel's test_vmalloc, and [`index`] the subjects that look
+//! [`allocate`] has shapes of the kernel's test_vmalloc, and [`index`] the subjects that look
 //! up under a lock. All subjects work on areas of the same arena, at the same addresses;
 //! Stillpoint's arena is in the global domain, whose sections are the cheapest.
+
+use std::sync::RwLock;
 
 use anyhow::Result;
 use clap::Args;
@@ -16,7 +18,7 @@ use crate::choice::{Explained, Family, explained, families};
 use crate::output::{Metric, metrics};
 use crate::run::Sample;
 use crate::subject::Peer;
-use allocate::{Mmap, Pooled};
+use connections::{in_areas, on_the_heap, unchecked};
 use index::{Flat, FoundOnce, Global, Index, Nodes, OneSection, Rcu, SectionAlone, StdTree, Tree};
 
 mod allocate;
@@ -65,7 +67,7 @@ impl super::Work for Work {
     const SCENARIOS: &'static [Family] = families! {
         "find-100000" => "Find the area around a random address, among 100,000.";
         "copy-256", "copy-4096", "copy-4096-2threads" => "Check and copy messages of 256 or 4,096 bytes, on --threads threads (16) or on 2.";
-        "alloc-pool", "fix-size", "random-size", "fix-align" => "Allocate and free 4 pages, 1 page, a random number of them, areas of 32 KiB alignment.";
+        "alloc-pool", "random-size" => "Allocate and free 4 pages, or a random number of them up to 100.";
         "purge", "purge-single" => "Give pages back to the system, in areas of 16 pages or of one.";
     };
 
@@ -84,30 +86,20 @@ impl super::Work for Work {
         all.finds::<SectionAlone>(Peer::ours("section-alone"));
         all.finds::<StdTree>(Peer::new("std-rwlock-btreemap"));
         all.finds::<Flat>(Peer::LIMIT);
-        all.copies("rcu", connections::in_areas::<Rcu>);
-        all.copies("one-section", connections::in_areas::<OneSection>);
-        all.copies("found-once", connections::in_areas::<FoundOnce>);
-        all.copies("section-alone", connections::in_areas::<SectionAlone>);
-        all.copies("unchecked", connections::unchecked);
-        all.copies(
-            "node-rwlock",
-            connections::in_areas::<Nodes<std::sync::RwLock<Tree>>>,
-        );
-        all.copies(
-            "node-spinlock",
-            connections::in_areas::<Nodes<spin::Mutex<Tree>>>,
-        );
-        all.copies(
-            "global-lock",
-            connections::in_areas::<Global<spin::Mutex<Tree>>>,
-        );
-        all.copies(
-            "global-mutex",
-            connections::in_areas::<Global<parking_lot::Mutex<Tree>>>,
-        );
-        all.copies("heap", connections::on_the_heap);
-        all.allocations::<Pooled>(rcu);
-        all.allocations::<Mmap>(mmap);
+        all.copies("rcu", in_areas::<Rcu>);
+        all.copies("one-section", in_areas::<OneSection>);
+        all.copies("found-once", in_areas::<FoundOnce>);
+        all.copies("section-alone", in_areas::<SectionAlone>);
+        all.copies("unchecked", unchecked);
+        all.copies("node-rwlock", in_areas::<Nodes<RwLock<Tree>>>);
+        all.copies("node-spinlock", in_areas::<Nodes<spin::Mutex<Tree>>>);
+        all.copies("global-lock", in_areas::<Global<spin::Mutex<Tree>>>);
+        all.copies("global-mutex", in_areas::<Global<parking_lot::Mutex<Tree>>>);
+        all.copies("heap", on_the_heap);
+        for (scenario, shape) in allocate::SHAPES {
+            all.add(rcu, scenario, move |_| allocate::areas(shape));
+            all.add(mmap, scenario, move |_| allocate::mappings(shape));
+        }
         all.purges(rcu, allocate::drain);
         all.purges(mmap, allocate::unmap);
         all.purges(Peer::LIMIT, allocate::one_call);
@@ -129,12 +121,6 @@ impl Benchmarks<Work> {
         ] {
             let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
             self.add(Peer::ours(variant), scenario, measure);
-        }
-    }
-
-    fn allocations<A: allocate::Allocator>(&mut self, subject: Peer) {
-        for (scenario, shape) in allocate::SHAPES {
-            self.add(subject, scenario, move |_| allocate::measure::<A>(shape));
         }
     }
 
