@@ -152,6 +152,17 @@ fn a_measurement_under_way_ends_with_the_run() {
 }
 
 #[test]
+fn a_measurement_ends_with_a_run_that_is_killed() {
+    let mut run = Started::new(ENDLESS, Stdio::piped());
+    let child = wait_for(|| child_of(run.child.id(), "\0measure\0"));
+    let orphan = Orphan(&child);
+    signal("KILL", &run.process);
+    let status = run.child.wait().expect("it ends");
+    assert_eq!(status.signal(), Some(9));
+    wait_for(|| (!is_alive(orphan.0)).then_some(()));
+}
+
+#[test]
 fn an_interrupted_torture_prints_its_counts_and_its_seed() {
     let mut run = Started::new("torture all --duration 3000 --seed 78", Stdio::piped());
     run.wait_until_caught(true);
