@@ -28,7 +28,7 @@ scale read --variants guard,rcu => no variant 'rcu' | guard, closure, fences, qs
 scale sync --variants guard => no variant 'guard' | rcu, expedited, qsbr, service-led
 scale sync --scenarios idle,nowhere => no scenario 'nowhere' | say all, or some of idle, idle1000 | busy-oversub
 scale sync --scenarios none => no scenario 'none'
-scale sync --peers seize => no peer 'seize' | all, none | liburcu-qsbr | kernel
+scale sync --peers seize => no peer 'seize' | all, none | liburcu-qsbr
 scale sync --threads 0 => --threads | 1..=4096
 scale trace --variants guard => no variant 'guard' | native, read-mb
 scale trace --peers crossbeam-epoch => no peer 'crossbeam-epoch' | tokio, arc-swap

@@ -8,7 +8,6 @@ mod arc_swap;
 mod crossbeam_epoch;
 mod crossbeam_skiplist;
 mod dashmap;
-mod kernel;
 #[cfg(have_liburcu)]
 mod liburcu;
 mod moka;
@@ -41,7 +40,6 @@ pub fn register(to: &mut impl Registry) {
     moka::register(to);
     quick_cache::register(to);
     tinyufo::register(to);
-    kernel::register(to);
 }
 
 /// Returns the names of the peers that `experiment` has where liburcu is found, and this build lacks.
@@ -61,15 +59,6 @@ pub fn available(chosen: &Choice) -> Choice {
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));
         report_missing_liburcu(chosen);
-    }
-    if chosen.includes(kernel::NAME)
-        && let Err(error) = kernel::try_out()
-    {
-        present.retain(|&peer| peer != kernel::NAME);
-        eprintln!(
-            "stillpoint: {} left out: it refuses membarrier(MEMBARRIER_CMD_GLOBAL): {error}",
-            kernel::NAME
-        );
     }
     for kind in servers::Kind::ALL {
         if chosen.includes(kind.name())

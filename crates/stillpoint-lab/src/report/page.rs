@@ -76,8 +76,7 @@ static EXPERIMENTS: [Experiment; 10] = experiments! {
 
     "sync", "Wait",
         "An updater has removed something and waits until no reader can still hold it. As a callback is a wait that a service thread \
-        ends, as the kernel's was before direct wake-ups. Kernel is the running kernel's own grace period, by way of membarrier. The \
-        limit is a bare expedited membarrier.":
+        ends, as the kernel's was before direct wake-ups. The limit is a bare expedited membarrier.":
         ["Wait beside 1,000 sleeping threads", Some("idle1000"), "mean_us", Microseconds, Less, "rcu", "mean_us"]
         ["From queueing a callback to its call", Some("callback"), "mean_us", Microseconds, Less, "rcu", ""]
 

@@ -3,9 +3,8 @@
 use super::charts::{Better, Chart};
 use super::stored::{Row, Stored};
 
-/// Subjects that a program cannot choose: bounds, and the kernel's own grace periods, which take
-/// thousands of times as long.
-const NO_PEERS: [&str; 4] = ["stillpoint", "limit", "kernel", "seed"];
+/// Subjects that are no peers.
+const NO_PEERS: [&str; 3] = ["stillpoint", "limit", "seed"];
 
 /// Stillpoint's place among the peers that have the figure.
 pub struct Standing<'s> {
