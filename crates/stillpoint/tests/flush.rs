@@ -3,12 +3,11 @@
 
 mod common;
 
-use common::{eventually, expected_panic, leak};
+use common::{Reader, elsewhere, eventually, expected_panic, leak};
 use std::{
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
     },
     thread::{self, ThreadId},
 };
@@ -67,15 +66,7 @@ fn a_flush_leaves_destructors_to_the_service_thread() {
 #[test]
 fn a_flush_neither_waits_for_a_reader_nor_frees_what_it_uses() {
     let (domain, drops) = (Domain::new(), drops());
-    let (entered, has_entered) = channel();
-    let (end, may_end) = channel::<()>();
-    let theirs = domain.clone();
-    let reader = thread::spawn(move || {
-        let _guard = theirs.read_lock();
-        entered.send(()).expect("the receiver is there");
-        may_end.recv().expect_err("nothing is sent");
-    });
-    has_entered.recv().expect("a reader never waits");
+    let reader = Reader::enter(&domain);
     for _ in 0..SOME {
         let own = domain.read_lock();
         // SAFETY: no other thread has ever known the objects.
@@ -88,8 +79,7 @@ fn a_flush_neither_waits_for_a_reader_nor_frees_what_it_uses() {
         domain.flush();
     }
     assert_eq!(count(drops), 0);
-    drop(end);
-    reader.join().expect("no panic");
+    reader.leave();
     domain.flush();
     eventually(|| count(drops) == 2 * SOME);
 }
@@ -155,9 +145,7 @@ fn a_thread_knows_whether_it_reads() {
     let inner = domain.read_lock();
     drop(outer);
     assert!(domain.is_reading() && domain.clone().is_reading() && !other.is_reading());
-    thread::scope(|scope| {
-        scope.spawn(|| assert!(!domain.is_reading()));
-    });
+    assert!(!elsewhere(|| domain.is_reading()));
     drop(inner);
     assert!(!domain.is_reading());
     let reader = domain.qsbr_reader();

@@ -4,7 +4,10 @@ mod common;
 #[path = "common/counting.rs"]
 mod counting;
 
-use common::{Reader, Tally, Tracked, eventually, leak, panic_message, quietly, returns};
+use common::{
+    Reader, Tally, Tracked, assert_counts, eventually, leak, panic_message, quietly, returns,
+    stalls::Stalls,
+};
 use counting::kept_by;
 use std::{
     borrow::Cow,
@@ -13,7 +16,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
     },
     thread,
     time::Duration,
@@ -127,11 +129,7 @@ fn pending(domain: &Domain) -> usize {
 fn assert_at_rest(domain: &Domain) {
     assert!(domain.poll(domain.start_poll()), "a section is left open");
     domain.kvfree_barrier();
-    let statistics = domain.statistics();
-    assert_eq!(
-        (statistics.bytes_pending, statistics.objects_pending),
-        (0, 0)
-    );
+    assert_counts!(domain, bytes_pending: 0, objects_pending: 0);
 }
 
 /// What the values' own boxes weigh is less than this in all.
@@ -383,9 +381,7 @@ fn a_report_says_how_memory_grew() {
     const WEIGHT: usize = 2 << 20;
     let grown = || {
         let domain = Domain::new();
-        domain.set_stall_timeout(Duration::from_millis(50));
-        let (tell, told) = channel();
-        domain.on_stall(move |report| drop(tell.send(report.clone())));
+        let stalls = Stalls::of(&domain);
         let reader = Reader::enter(&domain);
         let scales = Scales::default();
         let cell = cell_in(&domain, scales.value(WEIGHT));
@@ -393,9 +389,7 @@ fn a_report_says_how_memory_grew() {
         // The service thread finds it held up meanwhile, unless the machine is busy.
         thread::sleep(Duration::from_millis(20));
         cell.store(scales.value(WEIGHT));
-        let report = told
-            .recv_timeout(common::PATIENCE)
-            .expect("a stall is reported");
+        let report = stalls.next();
         let text = report.to_string();
         reader.leave();
         drop(cell);
