@@ -580,10 +580,11 @@ impl<P: Policy> Engine<P> {
 }
 
 #[cfg(test)]
-impl Engine<super::policy::Sound> {
-    /// Returns an engine whose numbers begin at 0.
+impl<P: Policy> Engine<P> {
+    /// Returns an engine whose numbers wrap at the first grace period.
     pub(super) fn for_test() -> Self {
-        Self::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)))
+        let first = Seq::from_bits(0).previous();
+        Self::new(1, BarrierMode::Membarrier, Sequence::new(first))
     }
 }
 

@@ -197,12 +197,12 @@ unsafe fn service(service: &Service, serves: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::platform::sync::lock;
+    use crate::{gp::policy::Sound, platform::sync::lock};
     use std::mem;
 
     #[test]
     fn in_a_forks_child_the_records_of_vanished_threads_do_not_count() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         let mine = engine.register(thread::token(), Flavour::Thread);
         let vanished = std::thread::scope(|scope| scope.spawn(thread::token).join().unwrap());
         engine.register(vanished, Flavour::Thread).lock();

@@ -10,14 +10,13 @@
 //! the kernel's three races of Tasks Trace.
 
 use super::{
-    barrier_mode::BarrierMode,
     callback::boxed,
     engine::wait::{Haste, Waited},
     engine::{Engine, Progress},
     flavour::Flavour,
     policy::{Policy, Sound},
     record::Record,
-    seq::{Cookie, STEP, Seq, Sequence},
+    seq::{Cookie, STEP, Seq},
     server::Served,
     work::{Outlook, Work},
 };
@@ -70,7 +69,7 @@ unsafe impl<P: Policy> Send for World<P> {}
 impl<P: Policy> World<P> {
     pub(super) fn new() -> Arc<Self> {
         let world = Arc::new(Self {
-            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            engine: Engine::for_test(),
             pointer: AtomicPtr::new(ptr::null_mut()),
             element: UnsafeCell::new(1),
         });
@@ -404,11 +403,7 @@ fn loom_flag_outlives_a_change_of_hands() {
 #[test]
 fn loom_callbacks() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         let runs = Arc::new(AtomicUsize::new(0));
         let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
             let runs = Arc::clone(runs);
@@ -450,7 +445,7 @@ impl Work for Job {
 fn loom_kick() {
     model(|| {
         let job = Arc::new(Job {
-            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            engine: Engine::for_test(),
             wanted: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&job);
@@ -502,7 +497,7 @@ fn loom_service_waits_for_a_reader() {
 fn loom_stop() {
     model(|| {
         let job = Arc::new(Job {
-            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            engine: Engine::for_test(),
             wanted: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&job);
@@ -529,11 +524,7 @@ impl Work for Idle {
 #[test]
 fn loom_promise_is_kept() {
     model(|| {
-        let idle = Arc::new(Idle(Engine::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        )));
+        let idle = Arc::new(Idle(Engine::for_test()));
         let theirs = Arc::clone(&idle);
         let service = thread::spawn(move || theirs.0.serve(&*theirs));
         assert_eq!(idle.0.start_polled(), Cookie::new(FIRST.next()));
@@ -567,11 +558,7 @@ fn beside_two_waiters(third: impl Fn(&Engine<Sound>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(1);
     builder.check(move || {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         let others = [1, 2].map(|number| {
             let theirs = Arc::clone(&engine);
             thread::spawn(move || wait(&theirs, number))

@@ -160,12 +160,12 @@ mod loom_tests {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{engine::Engine, flavour::Flavour};
+    use super::super::{engine::Engine, flavour::Flavour, policy::Sound};
     use crate::platform::thread;
 
     #[test]
     fn a_record_counts_from_its_claim_to_the_end_of_its_last_section() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         assert!(engine.has_no_reader(|| false));
         let (first, second) = (
             engine.register(thread::token(), Flavour::Thread),
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_named_grace_period_sends_waits_to_the_slow_path() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         let _ = engine.get_state();
         assert!(
             engine.has_no_reader(|| false),

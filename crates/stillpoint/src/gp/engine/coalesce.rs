@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_assist_leaves_a_barrier_under_way_alone_unless_it_insists() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         let cookie = engine.get_state();
         let assist = |insists| engine.assist(cookie, cookie, thread::token(), insists);
         assert!(engine.try_lead(0), "another thread's barrier");
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn an_assist_covers_all_that_its_thread_has_named() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         let oldest = engine.start();
         let youngest = engine.get_state();
         assert!(!engine.has_ended(youngest) && youngest.at_least(oldest));

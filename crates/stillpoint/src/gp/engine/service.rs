@@ -578,7 +578,7 @@ mod tests {
     /// Each attempt maps a stack: only the first is made by the work itself.
     #[test]
     fn while_a_thread_is_refused_work_does_not_try_each_time() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         let attempts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&attempts);
         engine.set_service(move |_| {
@@ -602,7 +602,7 @@ mod tests {
     /// is reported, though only the first callback that is queued meanwhile kicks the thread.
     #[test]
     fn a_callback_that_returns_is_progress() {
-        let engine = Arc::new(Engine::for_test());
+        let engine = Arc::new(Engine::<Sound>::for_test());
         engine.set_service(|_| Ok(Server::Forked));
         engine.set_stall_handler(Some(Arc::new(|_| ())));
         engine.set_stall_timeout(Duration::from_nanos(1));
@@ -635,7 +635,7 @@ mod tests {
 
     /// Returns an engine whose service thread the system refuses.
     fn refused() -> Arc<Engine<Sound>> {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         engine.set_service(|_| Err(io::Error::from_raw_os_error(libc::EAGAIN)));
         engine.set_refused(Gone::place());
         engine.set_stall_handler(Some(Arc::new(|_| ())));
@@ -691,7 +691,7 @@ mod tests {
     /// It may be the only thread of its process.
     #[test]
     fn the_thread_that_forked_does_not_end_idle() {
-        let engine = Engine::for_test();
+        let engine = Engine::<Sound>::for_test();
         *lock(&engine.service.state) = State::Running {
             server: Server::Forked,
             ended: Vec::new(),

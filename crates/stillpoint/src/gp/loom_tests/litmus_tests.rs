@@ -12,13 +12,11 @@
 //!
 //! Each forbidden outcome is seen with a broken variant, each allowed one with the sound one.
 
-use super::{FIRST, NoHeavyBarrier, NoWait};
+use super::{NoHeavyBarrier, NoWait};
 use crate::gp::{
-    barrier_mode::BarrierMode,
     engine::{Engine, Progress},
     flavour::Flavour,
     policy::{Policy, Sound},
-    seq::Sequence,
 };
 use crate::platform::{
     sync::{Arc, AtomicUsize, Ordering},
@@ -46,7 +44,7 @@ struct World<P> {
 impl<P: Policy> World<P> {
     fn new(words: impl IntoIterator<Item = usize>) -> Arc<Self> {
         Arc::new(Self {
-            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            engine: Engine::for_test(),
             words: words.into_iter().map(AtomicUsize::new).collect(),
         })
     }

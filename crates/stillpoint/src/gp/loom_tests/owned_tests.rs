@@ -2,9 +2,8 @@
 //! look at. Three tests are of races that the kernel's RCU Tasks Trace had; each stands beside a
 //! variant with the race, which must fail.
 
-use super::{FIRST, World, model};
+use super::{World, model};
 use crate::gp::{
-    barrier_mode::BarrierMode,
     engine::wait::{Haste, Waited},
     engine::{Engine, Progress},
     entry::Shelf,
@@ -12,7 +11,6 @@ use crate::gp::{
     policy::Sound,
     record::Record,
     record_cache::RecordCache,
-    seq::Sequence,
 };
 use crate::platform::{
     sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell, lock},
@@ -232,11 +230,7 @@ fn loom_uncounted_report_is_caught() {
 #[test]
 fn loom_records_have_one_owner() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         let take_and_give = |engine: &Engine<Sound>, number: u64| {
             let (token, own) = (
                 Token::for_model(number),

@@ -1,12 +1,10 @@
 //! Models of the service thread's end, and of threads that wait for its work.
 
-use super::{FIRST, model};
+use super::model;
 use crate::{
     gp::{
-        barrier_mode::BarrierMode,
         engine::{Engine, service::Gone},
         policy::{Policy, Sound},
-        seq::Sequence,
         server::{End, Served, Server, State},
         work::{Outlook, Work},
     },
@@ -50,7 +48,7 @@ impl<P: Policy> Job<P> {
     fn served() -> (Arc<Self>, loom::thread::JoinHandle<Served>) {
         let another = sync::Arc::new(sync::atomic::AtomicBool::new(false));
         let job = Arc::new(Self {
-            engine: Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST)),
+            engine: Engine::for_test(),
             wanted: AtomicBool::new(false),
             done: AtomicBool::new(false),
             another: sync::Arc::clone(&another),
@@ -148,11 +146,7 @@ fn loom_stop_while_it_ends() {
 #[test]
 fn loom_refused_work_stays_listed() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         engine.set_service(|_| Err(io::ErrorKind::WouldBlock.into()));
         engine.set_refused(Gone::place());
         engine.service.refusal.store(1, Ordering::Relaxed);
@@ -181,11 +175,7 @@ impl Work for Passes {
 #[test]
 fn loom_service_that_goes_down_is_not_waited_for() {
     model(|| {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         *lock(&engine.service.state) = State::Running {
             server: Server::Forked,
             ended: Vec::new(),

@@ -3,14 +3,11 @@
 //!
 //! Time stands still, so a task that is never woken is a deadlock, which loom reports.
 
-use super::FIRST;
 use crate::gp::{
-    barrier_mode::BarrierMode,
     callback::boxed,
     engine::Engine,
     flavour::Flavour,
     policy::Sound,
-    seq::Sequence,
     server::Served,
     wakers::{Awaited, Place},
     work::{Outlook, Work},
@@ -34,11 +31,7 @@ struct Serving(Engine<Sound>);
 impl Serving {
     /// Makes an engine and starts its service thread, which ends at [`Serving::stop`].
     fn start() -> (Arc<Self>, thread::JoinHandle<()>) {
-        let serving = Arc::new(Self(Engine::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        )));
+        let serving = Arc::new(Self(Engine::for_test()));
         let theirs = Arc::clone(&serving);
         (
             serving,
@@ -169,11 +162,7 @@ fn loom_invoked_callbacks_are_seen_whole() {
     // SAFETY: as above.
     unsafe impl Send for Done {}
     model(3, || {
-        let engine = Arc::new(Engine::<Sound>::new(
-            1,
-            BarrierMode::Membarrier,
-            Sequence::new(FIRST),
-        ));
+        let engine = Arc::new(Engine::<Sound>::for_test());
         let done = Arc::new(Done(UnsafeCell::new(0)));
         let theirs = Arc::clone(&done);
         // SAFETY: that no other thread looks at it yet is what the test is about.
