@@ -173,6 +173,7 @@ impl Mapping {
     }
 
     /// Returns the length in bytes.
+    #[cfg_attr(miri, allow(dead_code))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
