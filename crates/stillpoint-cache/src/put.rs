@@ -7,7 +7,7 @@ use crate::{
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     policy::Nodes,
     removal::{Cause, InsertError},
-    state::{Claimed, Entrant, Inheritance, Load, ROOT, State, Ticket},
+    state::{Claimed, Entrant, Inheritance, Load, ROOT, Refusal, State, Ticket},
     statistics::Event,
 };
 use std::{
@@ -145,7 +145,7 @@ impl Origin<'_> {
         locked: &mut Locked,
         (id, entrant, reserved): (Id, Entrant, u64),
         claimed: &mut Claimed,
-    ) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
+    ) -> (Result<Option<Ticket>, Refusal>, Option<Cause>) {
         let is_outdated = self.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
         let admitted = state.admit(locked, id, entrant, reserved, claimed);
         if matches!(self, Self::Load(..)) && locked.of(id).stage == Stage::Linked {
@@ -280,10 +280,10 @@ where
         while let Ok(Some(ticket)) = linked {
             linked = self.link_in_more_room(ticket, origin);
         }
-        if linked.is_err() {
+        linked.map(|_| true).map_err(|refused| {
             self.handle.counters.add(Event::Refused, 1);
-        }
-        linked.map(|_| true)
+            *refused
+        })
     }
 
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
@@ -387,7 +387,7 @@ where
         expires: u64,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<Option<Ticket>, InsertError> {
+    ) -> Result<Option<Ticket>, Refusal> {
         let (mut state, mut locked) = held.unwrap_or_else(|| {
             if let Some((old, _)) = old {
                 // SAFETY: it was found in the section.
@@ -432,7 +432,7 @@ where
         (mut state, mut locked): Held<'_>,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<Option<Ticket>, InsertError> {
+    ) -> Result<Option<Ticket>, Refusal> {
         let mut claimed = Claimed::default();
         // Fetched now, used by the rest of this function.
         let policy = &state.tenant(entrant.number).policy;
@@ -485,7 +485,7 @@ where
         &self,
         ticket: Ticket,
         origin: Origin<'_>,
-    ) -> Result<Option<Ticket>, InsertError> {
+    ) -> Result<Option<Ticket>, Refusal> {
         let mut notes = self.inner.notes();
         let store = &self.inner.section();
         let (mut state, locked) = self.inner.lock(store);

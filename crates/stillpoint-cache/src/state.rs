@@ -27,7 +27,7 @@ mod trim;
 mod watched;
 
 pub use crate::tenant::ROOT;
-pub use evict::{Entrant, Ticket};
+pub use evict::{Entrant, Refusal, Ticket};
 pub use limits::{For, Limits};
 pub use watched::Load;
 

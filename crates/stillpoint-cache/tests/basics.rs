@@ -1,10 +1,7 @@
 //! What a user sees of a cache: entries, limits, listeners, expiry.
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
 mod helpers;
 
-use common::Tally;
 use helpers::weighed;
 use std::{
     cell::Cell,
@@ -365,17 +362,6 @@ fn a_use_lets_an_entry_last_longer_but_not_for_ever() {
         clock.advance(Duration::from_secs(11));
         assert_eq!(cache.get(&1), None, "{days} days");
     }
-}
-
-#[test]
-fn each_value_is_dropped_once() {
-    let tally = Tally::new();
-    let cache = Cache::builder().max_entries(50).build();
-    (0..1000).for_each(|key| cache.insert(key % 300, tally.value(key)));
-    drop(cache);
-    stillpoint::barrier();
-    stillpoint::global().kvfree_barrier();
-    assert_eq!(tally.dropped(), 1000);
 }
 
 /// Whatever the queues note of its uses: where it is passed over, moves to the main queue, or has

@@ -5,7 +5,7 @@
 mod common;
 mod helpers;
 
-use common::returns;
+use common::{eventually, returns};
 use helpers::{Weighed, poll, press, weighed, with_listener};
 use std::{
     cell::Cell,
@@ -264,9 +264,7 @@ fn the_tasks_that_wait_are_woken_and_those_that_were_dropped_are_forgotten() {
         let other = Arc::<Wakes>::default();
         assert!(poll_with(waiters[1].as_mut(), &other).is_pending());
         end.send(()).unwrap();
-        while tasks[0].count() == 0 || other.count() == 0 {
-            thread::yield_now();
-        }
+        eventually(|| tasks[0].count() > 0 && other.count() > 0);
         assert_eq!((tasks[1].count(), tasks[2].count()), (0, 0));
         for waiter in &mut waiters {
             assert_eq!(poll_with(waiter.as_mut(), &tasks[0]), Poll::Ready(7));

@@ -5,7 +5,7 @@ mod common;
 mod helpers;
 
 use common::eventually;
-use helpers::{press, weighed};
+use helpers::press;
 use std::time::Duration;
 use stillpoint_cache::{Cache, InsertError, ManualClock};
 
@@ -79,18 +79,6 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
 }
 
 #[test]
-fn what_is_refused_for_pinned_entries_evicts_nothing() {
-    let cache = weighed(1000);
-    cache.insert(0, 600);
-    assert!(cache.pin(&0));
-    (1..401).for_each(|key| cache.insert(key, 1));
-    assert!(cache.try_insert(5000, 401).is_err());
-    assert_eq!(cache.weighted_bytes(), 1000);
-    cache.try_insert(5000, 400).unwrap();
-    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (2, 1000));
-}
-
-#[test]
 fn the_builder_says_what_is_pinned_from_the_beginning_and_it_expires() {
     let clock = ManualClock::default();
     let cache = Cache::builder()
@@ -146,18 +134,4 @@ fn limits_are_kept_once_nothing_is_pinned() {
         below.unpin(&key);
     }
     assert_eq!(tenant.weighted_bytes(), 30);
-}
-
-#[test]
-fn insert_that_is_refused_evicts_nothing() {
-    let cache = weighed(100);
-    let (own, other) = (cache.tenant("own"), cache.tenant("other"));
-    other.set_min(40);
-    other.insert(0, 40);
-    own.insert(1, 50);
-    assert!(own.pin(&1));
-    own.insert(2, 10);
-    let error = own.try_insert(3, 20).unwrap_err();
-    assert!(matches!(error, InsertError::Full { .. }), "{error}");
-    assert!(own.contains_key(&2));
 }

@@ -1,5 +1,7 @@
 //! What has left the process when a cache was told to shrink.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
 mod helpers;
 
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -20,16 +22,9 @@ fn what_a_shrink_evicts_leaves_the_process() {
     let after = pages.statistics();
     assert_eq!(after.shrink_asked_bytes, held - held / 4);
     assert_eq!(after.shrink_charged_bytes, held - after.bytes);
+    // Readers leave, and the service thread moves what lies here and there.
     #[cfg(all(target_os = "linux", not(miri)))]
-    {
-        // Readers leave, and the service thread moves what lies here and there.
-        let begun = std::time::Instant::now();
-        while full.saturating_sub(resident()) < held / 2 {
-            let is_late = begun.elapsed() > std::time::Duration::from_secs(60);
-            assert!(!is_late, "{} of {full}, {held}", resident());
-            std::thread::yield_now();
-        }
-    }
+    common::eventually(|| full.saturating_sub(resident()) >= held / 2);
     // A tenant's are the whole cache's, and not counted twice.
     let tenant = pages.tenant("tenant");
     assert_eq!(tenant.statistics().shrink_asked_bytes, 0);

@@ -1,6 +1,10 @@
 //! Many threads at a time: entries are what was inserted, limits hold, and each value is dropped
 //! once.
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::eventually;
 use std::{
     sync::{
         Arc,
@@ -97,21 +101,16 @@ fn all_operations_at_a_time() {
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (0, 0));
     assert_eq!(cache.iter().count(), 0);
     // What the service thread has taken out it counts first, and tells then.
-    let is_told = (0..10_000).any(|_| {
-        thread::yield_now();
+    eventually(|| {
         let now = cache.statistics();
         let left = now.evicted + now.expired + now.replaced + now.removed;
-        told.load(Ordering::Relaxed) == left || {
-            thread::sleep(Duration::from_millis(1));
-            false
-        }
+        told.load(Ordering::Relaxed) == left
     });
-    assert!(is_told, "each that left is told once");
     drop(cache);
     // The service thread may have it still, for the rest of a visit.
-    while there.load(Ordering::Relaxed) > 0 {
-        thread::yield_now();
+    eventually(|| {
         stillpoint::barrier();
         stillpoint::global().kvfree_barrier();
-    }
+        there.load(Ordering::Relaxed) == 0
+    });
 }

@@ -31,6 +31,9 @@ pub struct Entrant {
     pub standing: Option<Standing>,
 }
 
+/// Why an insert was refused. In a box, so that all other inserts pass two words.
+pub type Refusal = Box<InsertError>;
+
 /// Names an insert that has not made all its room yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(NonZeroU64);
@@ -55,7 +58,7 @@ impl State {
         entrant: Entrant,
         reserved: u64,
         claimed: &mut Claimed,
-    ) -> Result<Option<Ticket>, InsertError> {
+    ) -> Result<Option<Ticket>, Refusal> {
         if locked.of(id).stage == Stage::New {
             let (number, weight) = (entrant.number, locked.weight(id));
             let inserter = Inserter { number, weight };

@@ -3,7 +3,7 @@
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use super::{ROOT, State, Tenant};
+use super::{ROOT, Refusal, State, Tenant};
 use crate::{
     node::{Id, Locked},
     policy::{Nodes, TURNS},
@@ -420,25 +420,24 @@ impl State {
     /// Tells a user why an insert is refused, below the limit of `full`: under the hold of the lock that has found
     /// it so, after which the tenant may be gone.
     #[cold]
-    pub(super) fn refusal(&self, inserter: Inserter, full: u32) -> InsertError {
+    pub(super) fn refusal(&self, inserter: Inserter, full: u32) -> Refusal {
         let Inserter { number, weight } = inserter;
         let is_too_large = |&level: &u32| weight > self.tenant(level).limits.max;
         let too_large = self.path(number).find(is_too_large);
         let refused_by = self.tenant(too_large.unwrap_or(full));
         let (tenant, limit) = (Arc::clone(&refused_by.handle.name), refused_by.limits.max);
-        if too_large.is_some() {
-            InsertError::TooLarge {
+        Box::new(match too_large {
+            Some(_) => InsertError::TooLarge {
                 tenant,
                 limit,
                 weight,
-            }
-        } else {
-            InsertError::Full {
+            },
+            None => InsertError::Full {
                 tenant,
                 limit,
                 weight,
-            }
-        }
+            },
+        })
     }
 
     /// Returns the bytes that no insert takes from a tenant, without those of one child, if each tenant below
