@@ -1,14 +1,13 @@
 //! A connection without a socket, for fuzzers and tests.
 
 use crate::{
-    card::Card,
     config::{Address, Binding, Listener, Settings},
+    directory::Directory,
     log::Log,
     output::Output,
     places::Place,
     session::{Access, Context, Session, Work},
-    shared::Shared,
-    space::Directory,
+    shared::{Card, Shared},
     store::{Config, Store},
     users::{User, Users},
 };

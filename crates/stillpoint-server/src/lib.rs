@@ -14,8 +14,8 @@
 
 cfg_if::cfg_if! {
     if #[cfg(not(stillpoint_loom))] {
-        mod card;
         pub mod config;
+        mod directory;
         #[doc(hidden)]
         pub mod fuzz;
         mod lock;
@@ -33,8 +33,6 @@ cfg_if::cfg_if! {
         pub mod server;
         mod session;
         mod shared;
-        mod space;
-        mod spaces;
         #[cfg(test)]
         mod tests;
         mod users;

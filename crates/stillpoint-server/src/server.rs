@@ -4,6 +4,7 @@
 use crate::metrics::Endpoint;
 use crate::{
     config::Settings,
+    directory::Directory,
     log::{Log, note},
     net::{
         listen::{Acceptor, Open, Told, notify},
@@ -14,7 +15,6 @@ use crate::{
     pressure,
     reload::Reloads,
     shared::{Shared, ShownCertificate},
-    space::Directory,
     store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
     users::User,
     watch::Watchers,

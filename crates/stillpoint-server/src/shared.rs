@@ -1,12 +1,11 @@
 //! What all threads of a server share.
 
 use crate::{
-    card::Card,
     config::{Settings, Tls},
+    directory::Directory,
     lock::lock,
     log::Log,
     net::tls::Certificate,
-    space::Directory,
     store::{ManualClock, Store},
     watch::Watchers,
 };
@@ -17,7 +16,7 @@ use std::{
     os::unix::fs::MetadataExt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -66,6 +65,29 @@ pub(crate) struct Totals {
     /// When the certificate was read, by the store's clock.
     pub(crate) certificate_read: AtomicU32,
 }
+
+/// What `stats conns` says of a connection or a listener.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) peer: String,
+    pub(crate) local: String,
+    pub(crate) transport: &'static str,
+    /// The tenant that the client works on, for clients that may ask only about that.
+    pub(crate) tenant: Mutex<Arc<str>>,
+    /// An index into [`STATES`].
+    pub(crate) state: AtomicU8,
+    /// The store's clock at the last command.
+    pub(crate) last: AtomicU32,
+}
+
+/// What a connection may be doing, in memcached's words.
+pub(crate) const STATES: [&str; 5] = [
+    "conn_listening",
+    "conn_read",
+    "conn_nread",
+    "conn_parse_cmd",
+    "conn_mwrite",
+];
 
 /// What all threads share.
 pub(crate) struct Shared {

@@ -2,9 +2,9 @@
 //! relaxed loads.
 
 use crate::{
+    directory::{Directory, Space},
     lock::lock,
     protocol::{escape, number},
-    space::{Directory, Space},
     store::{Evicted, add_work},
 };
 use std::{

@@ -2,9 +2,9 @@
 //! deleted: what it had come to at the scrape before stays in them.
 
 use crate::{
+    directory::{Count, Space},
     lock::lock,
     shared::{Shared, ThreadCounts},
-    space::{Count, Space},
     store::TenantStatistics,
 };
 use prometheus_client::{

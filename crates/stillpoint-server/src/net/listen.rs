@@ -6,13 +6,12 @@ use super::{
     worker::{Arrival, Inbox},
 };
 use crate::{
-    card::Card,
     config::{Address, Listener},
     lock::lock,
     log::note,
     places::{OVER, Place, enter, may_enter},
     session::{Access, Session},
-    shared::Shared,
+    shared::{Card, Shared},
 };
 use rustix::{
     event::{

@@ -10,13 +10,13 @@ use super::{
     wake::Waker,
 };
 use crate::{
+    directory::Directory,
     lock::lock,
     log::note,
     output::{ANSWER, Output},
     places::Place,
     session::{Close, Session},
     shared::Shared,
-    space::Directory,
     watch,
 };
 use rustix::{

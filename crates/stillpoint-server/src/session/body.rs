@@ -2,11 +2,11 @@
 
 use super::{Context, Session, State, text};
 use crate::{
+    directory::{Count, Space},
     protocol::{
         binary::{Header, Status},
         meta,
     },
-    space::{Count, Space},
     store::{Condition, Draft, Mode, Outcome, Refused},
     watch,
 };

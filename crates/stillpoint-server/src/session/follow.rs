@@ -1,7 +1,7 @@
 //! Changes of a session when tenants or users change.
 
 use super::{Close, Session, State};
-use crate::{lock::lock, places::Place, space::Directory, store::Cursor};
+use crate::{directory::Directory, lock::lock, places::Place, store::Cursor};
 use std::sync::Arc;
 
 impl Session {

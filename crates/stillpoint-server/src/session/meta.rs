@@ -2,12 +2,12 @@
 
 use super::{Context, Session, body, operator, text};
 use crate::{
+    directory::Count,
     output::Output,
     protocol::{
         meta::{Kind, Request},
         number::push_u64,
     },
-    space::Count,
     store::{Arithmetic, Condition, Invalidate, Item, Mode, Outcome},
     watch,
 };

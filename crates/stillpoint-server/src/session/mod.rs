@@ -22,13 +22,12 @@ mod stats;
 mod text;
 
 use crate::{
-    card::Card,
     config::Binding,
+    directory::{Count, Directory, Space},
     output::{NoRoom, Output},
     places::Place,
     protocol::{self, expiry},
-    shared::Shared,
-    space::{Count, Directory, Space},
+    shared::{Card, Shared},
     store::{Cursor, work_done},
     users::User,
     watch::{self, Watch, Watcher},

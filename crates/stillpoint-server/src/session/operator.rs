@@ -3,6 +3,7 @@
 use super::{Context, Session, State, stats, text::NOT_ADMIN};
 use crate::{
     config::MAX_REST_US,
+    directory::Directory,
     lock::lock,
     log::note,
     protocol::{
@@ -11,7 +12,6 @@ use crate::{
         text::{BAD_FORMAT, Words},
     },
     shared::ShownCertificate,
-    space::Directory,
     store::{Cursor, Item, Limits, Search, TenantError},
     watch,
 };

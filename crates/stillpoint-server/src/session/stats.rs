@@ -2,12 +2,11 @@
 
 use super::{Context, Session};
 use crate::{
-    card::STATES,
     config::{Address, ClientCertificates},
+    directory::{Count, Space},
     lock::lock,
     protocol::{escape, number},
-    shared::{ShownCertificate, ThreadCounts},
-    space::{Count, Space},
+    shared::{STATES, ShownCertificate, ThreadCounts},
     store::{Cursor, TenantStatistics},
 };
 use std::sync::{

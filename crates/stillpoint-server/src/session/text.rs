@@ -2,6 +2,7 @@
 
 use super::{Close, Context, Session, State, Step, body::Then};
 use crate::{
+    directory::{Count, Space},
     log::note,
     output::{Mark, NoRoom},
     protocol::{
@@ -9,7 +10,6 @@ use crate::{
         text::{self, Command, Retrieval, Storage, Token},
     },
     shared::Shared,
-    space::{Count, Space},
     store::{Arithmetic, Item, Outcome},
     watch,
 };

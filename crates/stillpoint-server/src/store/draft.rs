@@ -50,7 +50,7 @@ impl Draft {
         len: usize,
     ) -> Result<Self, Refused> {
         check_key(key)?;
-        let max = state.shared().config.item_max;
+        let max = state.common().config.item_max;
         if len > max {
             return Err(Refused::TooLarge { len, max });
         }
@@ -62,7 +62,7 @@ impl Draft {
         let value = if Class::is_large(size) {
             let space = {
                 let section = read_lock();
-                let now = state.shared().now();
+                let now = state.common().now();
                 Arc::clone(state.space(now, &section))
             };
             let mut unfinished = Unfinished::announce(&space, &state.waiting, size)?;

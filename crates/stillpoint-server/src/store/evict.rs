@@ -8,11 +8,11 @@
 use super::{
     access::{FETCHED, HEAT_MAX},
     class::{Class, SEGMENT_HEADER},
+    common::Owner,
     config::Evicted,
+    key_space::{KeySpace, Open},
     layout::RawItem,
     segment::{Home, Segment, SegmentRef, Why},
-    shared::Owner,
-    space::{Open, Space},
     word::Word,
 };
 use crate::lock::lock;
@@ -22,7 +22,7 @@ use stillpoint::{Guard, read_lock};
 /// Number of segments that freed next to nothing, after which an item needs more heat to be copied.
 const STUBBORN: usize = 2;
 
-impl Home for Space {
+impl Home for KeySpace {
     fn note_dead(&self, bytes: i64) {
         self.stripe().note_dead(bytes);
     }
@@ -42,7 +42,7 @@ impl Home for Space {
     }
 
     fn cool_whole(&self, segment: &Segment) -> Option<u32> {
-        let now = self.owner.shared.now();
+        let now = self.owner.common.now();
         let (item, _) = segment.item_at(SEGMENT_HEADER)?;
         if item.access().heat() == 0 || self.is_gone(item, now) {
             return None;
@@ -60,7 +60,7 @@ impl Home for Space {
 }
 
 struct Evacuation<'a> {
-    space: &'a Arc<Space>,
+    space: &'a Arc<KeySpace>,
     segment: &'a SegmentRef,
     keep: MutexGuard<'a, Option<Open>>,
     full: Vec<Open>,
@@ -76,7 +76,7 @@ struct Evacuation<'a> {
 }
 
 impl<'a> Evacuation<'a> {
-    fn new(space: &'a Arc<Space>, segment: &'a SegmentRef, why: Why) -> Self {
+    fn new(space: &'a Arc<KeySpace>, segment: &'a SegmentRef, why: Why) -> Self {
         let stubborn = space.stubborn.load(Ordering::Relaxed) / STUBBORN;
         // A segment that is mostly dead is compacted instead.
         let why = match why {
@@ -90,7 +90,7 @@ impl<'a> Evacuation<'a> {
             full: Vec::new(),
             why,
             threshold: stubborn as u32,
-            now: space.owner.shared.now(),
+            now: space.owner.common.now(),
             evicted: [0; 2],
             expired: [0; 2],
             copied: 0,
@@ -125,7 +125,7 @@ impl<'a> Evacuation<'a> {
 
     /// Takes an item out. Returns false if there is no room for its copy.
     fn step(&mut self, item: RawItem, section: &Guard<'_>) -> bool {
-        let hash = self.space.owner.shared.hash(item.key());
+        let hash = self.space.owner.common.hash(item.key());
         let word = Word::new(item.address(), self.segment.class(), hash);
         let mut bucket = self.space.table.index.lock(hash, section);
         let Some((slot, _)) = bucket.find(hash, |found| found == word) else {
@@ -153,7 +153,7 @@ impl<'a> Evacuation<'a> {
         } else {
             self.evicted[0] += 1;
             self.evicted[1] += unfetched;
-            told = self.space.owner.shared.config.on_evict.as_ref();
+            told = self.space.owner.common.config.on_evict.as_ref();
         }
         bucket.clear(slot);
         bucket.trim();
@@ -235,7 +235,7 @@ fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
 
 /// Removes the items of a sealed segment of `space` that have expired or were forgotten, and notes when
 /// the next ones expire. Returns how many items it has looked at.
-pub fn expire(space: &Space, segment: &SegmentRef, now: u32) -> u64 {
+pub fn expire(space: &KeySpace, segment: &SegmentRef, now: u32) -> u64 {
     if !segment.stage.is_sealed() {
         return 0;
     }
@@ -252,7 +252,7 @@ pub fn expire(space: &Space, segment: &SegmentRef, now: u32) -> u64 {
             continue;
         }
         let section = read_lock();
-        let hash = space.owner.shared.hash(item.key());
+        let hash = space.owner.common.hash(item.key());
         let word = Word::new(item.address(), segment.class(), hash);
         let mut bucket = space.table.index.lock(hash, &section);
         let found = bucket.find(hash, |found| found == word);
@@ -276,7 +276,7 @@ pub fn expire(space: &Space, segment: &SegmentRef, now: u32) -> u64 {
     space.stripe().note_removed(expired[0], bytes);
     count(&space.owner, [0; 2], expired);
     if last {
-        space.owner.shared.lists.take_away(segment);
+        space.owner.common.lists.take_away(segment);
     }
     looked
 }

@@ -5,7 +5,7 @@ use super::{
         search::Crawler,
         signal::{Signal, Thread},
     },
-    shared::Shared,
+    common::Common,
     state::TenantState,
     tenant::Tenant,
     unfinished::Waiting,
@@ -19,7 +19,7 @@ use stillpoint_lru::Registration;
 
 /// What handles of a store refer to.
 pub struct Inner {
-    pub shared: Arc<Shared>,
+    pub common: Arc<Common>,
     pub tenants: Mutex<BTreeMap<Arc<str>, Tenant>>,
     /// Work for the background thread that does not wait for the next second.
     pub signal: Arc<Signal>,
@@ -55,6 +55,6 @@ impl Drop for Inner {
         // Before the pool is emptied, as nothing is evicted afterwards.
         drop(self.registered.take());
         // Unreclaimed segments are freed now, and not with the last handle of a tenant.
-        self.shared.pool.close();
+        self.common.pool.close();
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{
     access::{FETCHED, STALE, WIN},
+    common::Owner,
+    key_space::{Found, KeySpace},
     segment::{Segment, SegmentRef},
-    shared::Owner,
-    space::{Found, Space},
 };
 use std::{
     fmt,
@@ -22,7 +22,7 @@ pub struct Item<'a> {
     cas: u64,
     marks: u32,
     last_access: u32,
-    space: &'a Space,
+    space: &'a KeySpace,
     section: &'a Guard<'a>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Item<'a> {
         found: Found,
         hash: u64,
         now: u32,
-        space: &'a Space,
+        space: &'a KeySpace,
         section: &'a Guard<'a>,
     ) -> Self {
         // If it is that of an item which has become stale, the marks say so.
@@ -129,7 +129,7 @@ impl<'a> Item<'a> {
         let bucket = self.space.table.index.lock(self.hash, self.section);
         // Not the one that was found: it may have been copied meanwhile. Nor for one that has become
         // stale since: the value that is made would be out of date.
-        Space::find_locked(&bucket, self.hash, self.key())
+        KeySpace::find_locked(&bucket, self.hash, self.key())
             .is_some_and(|(_, found)| found.item.cas() == self.cas && found.item.access().win())
     }
 

@@ -12,8 +12,8 @@
 //! | `index` | the hash table |
 //! | `stage`, `segment`, `lists` | where a segment is in its life; segments; their order, and which is evicted |
 //! | `ceiling`, `limit`, `flush`, `forgotten` | limits that fall; flushes that are due; items that are gone by their prefixes |
-//! | `shared` | what tenants share, and what a tenant keeps |
-//! | `table`, `space`, `evict` | what an index takes; a key space: open segments, storing; what becomes of the items of a segment |
+//! | `common` | what tenants share, and what a tenant keeps |
+//! | `table`, `key_space`, `evict` | what an index takes; a key space: open segments, storing; what becomes of the items of a segment |
 //! | `unfinished`, `state` | values that are arriving; what handles of a tenant refer to |
 //! | `background/signal`, `limits`, `search` | the jobs of the background, and what it is asked for |
 //! | `item`, `draft`, `tenant` | the interface of a tenant |
@@ -29,10 +29,10 @@
 //! # Locks
 //!
 //! In this order: the store's tenants; the store's limit, or a tenant's; `Table::held` (an index's
-//! charges); `Space::keep` (where copies go); the index's growth; a bucket (of two, that which is split
+//! charges); `KeySpace::keep` (where copies go); the index's growth; a bucket (of two, that which is split
 //! before the new one); limbo and the spare memory. A stripe's open segment is locked with nothing else. What is held while a tenant is
 //! flushed is locked in sections only: so its holder waits for no reader. User code runs in the section
-//! that an item was found in; while an eviction is told, `Space::keep` is held.
+//! that an item was found in; while an eviction is told, `KeySpace::keep` is held.
 
 mod access;
 cfg_if::cfg_if! {
@@ -50,8 +50,8 @@ cfg_if::cfg_if! {
         mod prefixes;
         mod requests;
         mod segment;
-        mod shared;
-        mod space;
+        mod common;
+        mod key_space;
         mod state;
         #[expect(clippy::module_inception, reason = "it is the type's name")]
         mod store;

@@ -9,15 +9,15 @@
 use super::{
     access::{STALE, WIN},
     class::Class,
+    common::{Common, Owner},
     config::KEY_MAX,
     digits::Digits,
     error::{Outcome, Refused},
     flush::Flush,
+    key_space::{KeySpace, Open, Put, Seen},
     layout::{RawItem, Shape},
     requests::{Condition, Mode},
     segment::SegmentRef,
-    shared::{Owner, Shared},
-    space::{Open, Put, Seen, Space},
     unfinished::Waiting,
 };
 use crate::lock::lock;
@@ -77,10 +77,10 @@ impl Plan<'_> {
 #[derive(Debug)]
 pub struct TenantState {
     pub owner: Arc<Owner>,
-    pub space: Rcu<Arc<Space>>,
+    pub space: Rcu<Arc<KeySpace>>,
     flush: Flush,
     /// The key space that was flushed last, until its memory is freed.
-    last: Mutex<Option<Arc<Space>>>,
+    last: Mutex<Option<Arc<KeySpace>>>,
     /// Whether there is one.
     has_last: AtomicBool,
     /// Whether the background thread has been asked to sweep it, and has not begun. Under the lock
@@ -92,7 +92,7 @@ pub struct TenantState {
 
 impl TenantState {
     pub fn new(owner: Arc<Owner>, waiting: Arc<Waiting>) -> Arc<Self> {
-        let space = Rcu::new(Space::new(Arc::clone(&owner)));
+        let space = Rcu::new(KeySpace::new(Arc::clone(&owner)));
         Arc::new(Self {
             owner,
             space,
@@ -118,7 +118,7 @@ impl TenantState {
     /// with it the mark of the deletion.
     pub fn flush_deleted(&self) {
         if self.owner.has_flushed_much() {
-            self.owner.shared.pool.wait_until_left();
+            self.owner.common.pool.wait_until_left();
         }
         let mut gone = None;
         let section = read_lock();
@@ -140,7 +140,7 @@ impl TenantState {
 
     /// Starts a new key space. If flushed ones take too much memory already, removes the items of the
     /// present one instead. Returns the key space that was flushed before.
-    fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<Space>> {
+    fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<KeySpace>> {
         let owner = &self.owner;
         if !owner.has_flushed_much() {
             return self.begin_space(section);
@@ -152,8 +152,8 @@ impl TenantState {
 
     /// Starts a new key space. The memory of the old one is freed later: see `background`. Returns the
     /// key space that was flushed before.
-    fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
-        let new = Space::new(Arc::clone(&self.owner));
+    fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<KeySpace>> {
+        let new = KeySpace::new(Arc::clone(&self.owner));
         let old = self.space.swap(new);
         old.flushed.set();
         old.note_flushed();
@@ -209,18 +209,18 @@ impl TenantState {
 
     /// Returns the present key space. Flushes it before if that is due.
     #[inline]
-    pub fn space<'g>(&self, now: u32, section: &'g Guard<'_>) -> &'g Arc<Space> {
+    pub fn space<'g>(&self, now: u32, section: &'g Guard<'_>) -> &'g Arc<KeySpace> {
         self.flush_if_due(now, section);
         self.space.load(section)
     }
 
     /// Returns the present key space, also if a flush is due.
-    pub fn present(&self) -> Arc<Space> {
+    pub fn present(&self) -> Arc<KeySpace> {
         Arc::clone(self.space.load(&read_lock()))
     }
 
-    pub fn shared(&self) -> &Shared {
-        &self.owner.shared
+    pub fn common(&self) -> &Common {
+        &self.owner.common
     }
 
     /// Stores what `plan` returns for the present item. Returns the CAS value.
@@ -232,12 +232,12 @@ impl TenantState {
         look: bool,
         mut plan: impl FnMut(Option<RawItem>, &Owner) -> Result<Plan<'p>, Outcome>,
     ) -> Result<u64, Outcome> {
-        let hash = self.shared().hash(key);
+        let hash = self.common().hash(key);
         // A segment for the one item, where that is large.
         let mut large: Option<Open> = None;
         loop {
             let section = read_lock();
-            let now = self.shared().now();
+            let now = self.common().now();
             let space = self.space(now, &section);
             // One that was taken for a key space that has been flushed meanwhile is of no use.
             let large_here = large.take().filter(|open| open.segment().is_of(space));
@@ -250,7 +250,7 @@ impl TenantState {
             // Before the plan looks: what changes from here on is seen by `put`.
             let seen = found.map(Seen::of);
             let plan = plan(found.map(|found| found.item), &self.owner)?;
-            let (len, max) = (plan.shape.value_len, self.shared().config.item_max);
+            let (len, max) = (plan.shape.value_len, self.common().config.item_max);
             if len > max {
                 return Err(Refused::TooLarge { len, max }.into());
             }

@@ -7,12 +7,12 @@ use super::{
         search::{Crawler, Search, SearchStatistics, search_all},
         signal::Signal,
     },
+    common::{Common, Owner},
     config::{Config, ITEM_MAX},
     error::TenantError,
     inner::Inner,
     lists::Evictor,
     requests::{StoreStatistics, TenantStatistics},
-    shared::{Owner, Shared},
     state::TenantState,
     tenant::Tenant,
 };
@@ -57,18 +57,18 @@ impl Store {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        let shared = Arc::new(Shared::new(config)?);
-        let evictor = Arc::new(Evictor(Arc::clone(&shared.lists)));
-        let registered = shared.hierarchy.register(evictor);
+        let common = Arc::new(Common::new(config)?);
+        let evictor = Arc::new(Evictor(Arc::clone(&common.lists)));
+        let registered = common.hierarchy.register(evictor);
         let registered = registered.map_err(io::Error::other)?;
-        let has_thread = shared.config.has_thread();
+        let has_thread = common.config.has_thread();
         let signal = Arc::new(Signal::new(has_thread));
         let mut failed = None;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner>| Inner {
             thread: has_thread
                 .then(|| background::start(&signal, inner.clone()))
                 .and_then(|started| started.map_err(|error| failed = Some(error)).ok()),
-            shared,
+            common,
             tenants: Mutex::default(),
             signal,
             crawler: Crawler::default(),
@@ -109,13 +109,13 @@ impl Store {
         if tenants.len() >= self.0.most_tenants.load(Ordering::Relaxed) {
             return Err(TenantError::OutOfMemory);
         }
-        let memcg = self.0.shared.hierarchy.root().create();
+        let memcg = self.0.common.hierarchy.root().create();
         let memcg = memcg.map_err(|error| match error {
             CreateError::OutOfMemory => TenantError::OutOfMemory,
             _ => TenantError::NotFound,
         })?;
         let name: Arc<str> = name.into();
-        let owner = Owner::new(Arc::clone(&name), Arc::clone(&self.0.shared), memcg);
+        let owner = Owner::new(Arc::clone(&name), Arc::clone(&self.0.common), memcg);
         let state = TenantState::new(owner, Arc::clone(&self.0.waiting));
         let signal = Arc::clone(&self.0.signal);
         let tenant = Tenant { state, signal };
@@ -156,13 +156,13 @@ impl Store {
     /// Returns the second by the store's clock, by which items expire.
     #[must_use]
     pub fn now(&self) -> u32 {
-        self.0.shared.now()
+        self.0.common.now()
     }
 
     /// Returns its settings.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.0.shared.config
+        &self.0.common.config
     }
 
     /// Returns the tree of tenants that segments and indexes are charged to, for a
@@ -170,13 +170,13 @@ impl Store {
     /// short of memory. What that frees is given back to the system within a second.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
-        &self.0.shared.hierarchy
+        &self.0.common.hierarchy
     }
 
     /// Returns the limit of all segments and indexes, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.shared.limit.max()
+        self.0.common.limit.max()
     }
 
     /// Changes the limit. Evicts what is above it, and gives the memory back to the system before it
@@ -186,19 +186,19 @@ impl Store {
     ///
     /// Meanwhile no store of another thread is refused for it: the limit in force follows the usage down.
     pub fn set_limit(&self, bytes: u64) -> u64 {
-        let shared = &self.0.shared;
+        let common = &self.0.common;
         let lowered = bytes < self.limit();
-        if shared.ask_limit(bytes, false) {
+        if common.ask_limit(bytes, false) {
             let falling = Falling {
-                limit: &shared.limit,
+                limit: &common.limit,
                 tenants: &self.0.states(),
             };
-            limits::lower(shared, &[falling], None);
+            limits::lower(common, &[falling], None);
         }
         if lowered {
-            shared.pool.empty();
+            common.pool.empty();
         }
-        shared.hierarchy.root().usage().saturating_sub(bytes)
+        common.hierarchy.root().usage().saturating_sub(bytes)
     }
 
     /// Changes the limit as [`Store::set_limit`] does, but leaves the eviction to the background thread,
@@ -207,7 +207,7 @@ impl Store {
     pub fn request_limit(&self, bytes: u64) {
         if !self.config().has_thread() {
             self.set_limit(bytes);
-        } else if self.0.shared.ask_limit(bytes, true) {
+        } else if self.0.common.ask_limit(bytes, true) {
             self.0.signal.lower();
         }
     }
@@ -215,10 +215,10 @@ impl Store {
     /// Evicts until `bytes` fewer are used, but not below the minima of tenants. Gives the memory back to
     /// the system, and spare memory as well. Returns by how many bytes the usage has fallen.
     pub fn shrink(&self, bytes: u64) -> u64 {
-        let hierarchy = &self.0.shared.hierarchy;
+        let hierarchy = &self.0.common.hierarchy;
         let usage = hierarchy.root().usage();
         let given = hierarchy.reclaim_to(usage.saturating_sub(bytes)).bytes;
-        self.0.shared.pool.empty();
+        self.0.common.pool.empty();
         given
     }
 
@@ -305,7 +305,7 @@ impl Store {
     /// Makes the system seem without memory for items, or not.
     #[cfg(test)]
     pub(super) fn refuse_memory(&self, refuse: bool) {
-        let pool = &self.0.shared.pool;
+        let pool = &self.0.common.pool;
         pool.refuse.store(refuse, Ordering::Relaxed);
     }
 
@@ -331,9 +331,9 @@ impl Store {
     pub fn statistics_with(&self, all: TenantStatistics) -> StoreStatistics {
         StoreStatistics {
             limit: self.limit(),
-            segment_bytes: self.0.shared.hierarchy.root().usage(),
-            limbo_bytes: self.0.shared.unreclaimed(),
-            spare_bytes: self.0.shared.pool.spare_bytes(),
+            segment_bytes: self.0.common.hierarchy.root().usage(),
+            limbo_bytes: self.0.common.unreclaimed(),
+            spare_bytes: self.0.common.pool.spare_bytes(),
             tenants: lock(&self.0.tenants).len() as u64,
             all,
         }

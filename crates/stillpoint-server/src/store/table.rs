@@ -2,9 +2,9 @@
 //! segments; the background gives it back after the index has shrunk.
 
 use super::{
+    common::Owner,
     index::{Index, JOINS},
     layout::RawItem,
-    shared::Owner,
     word::Word,
 };
 use crate::lock::lock;
@@ -49,7 +49,7 @@ fn sum(held: &[Charge]) -> u64 {
 impl Table {
     pub fn new(owner: &Arc<Owner>) -> Self {
         Self {
-            index: Index::new(Arc::clone(&owner.shared.pool)),
+            index: Index::new(Arc::clone(&owner.common.pool)),
             owner: Arc::clone(owner),
             held: Mutex::default(),
             sum: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Table {
     fn hash_of(&self, word: Word) -> u64 {
         // SAFETY: the closures that this is for are called with such words.
         let item = unsafe { RawItem::at(word.address()) };
-        self.owner.shared.hash(item.key())
+        self.owner.common.hash(item.key())
     }
 
     /// Charges what is missing for an index of `needed` bytes. May evict. Returns false if that fails.
@@ -94,7 +94,7 @@ impl Table {
         };
         if !self.charge(&mut held, self.index.bytes_grown()) {
             // Where nothing is evicted, compaction has been in vain, too.
-            let stays = !self.owner.shared.config.evict;
+            let stays = !self.owner.common.config.evict;
             self.is_refused.store(stays, Ordering::Relaxed);
             return;
         }

@@ -7,17 +7,17 @@ use super::{
         signal::Signal,
     },
     clock::LONG_AGO,
+    common::Owner,
     config::Limits,
     digits::{self, Digits},
     draft::Draft,
     error::{Outcome, Refused},
     index::Locked,
     item::Item,
+    key_space::{Found, KeySpace},
     layout::{RawItem, Shape},
     requests::{Arithmetic, Condition, Cursor, Invalidate, Mode, Number, TenantStatistics},
     segment::Segment,
-    shared::Owner,
-    space::{Found, Space},
     state::{Plan, TenantState, Value, check_key},
     work,
 };
@@ -80,10 +80,10 @@ impl Tenant {
     /// each step. Returns the bytes that are still above the max: those that are pinned or being read, or
     /// without eviction all.
     pub fn set_limits(&self, limits: Limits) -> u64 {
-        let (shared, limit) = (self.state.shared(), &self.state.owner.limit);
-        if limit.ask(limits, &shared.config, false) {
+        let (common, limit) = (self.state.common(), &self.state.owner.limit);
+        if limit.ask(limits, &common.config, false) {
             let tenants = std::slice::from_ref(&self.state);
-            limits::lower(shared, &[Falling { limit, tenants }], None);
+            limits::lower(common, &[Falling { limit, tenants }], None);
         }
         limit.memcg.usage().saturating_sub(limits.max)
     }
@@ -91,7 +91,7 @@ impl Tenant {
     /// Changes its limits, but leaves the eviction to the background thread of the store, as
     /// [`Store::request_limit`](super::Store::request_limit).
     pub fn request_limits(&self, limits: Limits) {
-        let config = &self.state.shared().config;
+        let config = &self.state.common().config;
         if !config.has_thread() {
             self.set_limits(limits);
         } else if self.state.owner.limit.ask(limits, config, true) {
@@ -123,10 +123,10 @@ impl Tenant {
         mark: bool,
         f: impl FnOnce(&Item<'_>) -> R,
     ) -> Option<R> {
-        let shared = self.state.shared();
-        let hash = shared.hash(key);
+        let common = self.state.common();
+        let hash = common.hash(key);
         let section = read_lock();
-        let now = shared.now();
+        let now = common.now();
         let space = self.state.space(now, &section);
         let Some(found) = space.find(hash, key, &section) else {
             self.state.note_miss(hash, key, &section);
@@ -153,7 +153,7 @@ impl Tenant {
     ///
     /// [`Outcome::NotFound`]; [`Outcome::Refused`] where it has to be written anew.
     pub fn touch(&self, key: &[u8], exptime: u32) -> Result<(), Outcome> {
-        let fits = |_: &Space, found: Found| {
+        let fits = |_: &KeySpace, found: Found| {
             let fits = found.item.set_exptime(exptime);
             if fits {
                 // SAFETY: in the index, whose bucket is locked, in a section.
@@ -195,15 +195,15 @@ impl Tenant {
     fn change<R>(
         &self,
         key: &[u8],
-        change: impl FnOnce(&Space, Locked<'_>, &AtomicU64, Found) -> R,
+        change: impl FnOnce(&KeySpace, Locked<'_>, &AtomicU64, Found) -> R,
     ) -> Result<R, Outcome> {
-        let shared = self.state.shared();
-        let hash = shared.hash(key);
+        let common = self.state.common();
+        let hash = common.hash(key);
         let section = read_lock();
-        let now = shared.now();
+        let now = common.now();
         let space = self.state.space(now, &section);
         let bucket = space.table.index.lock(hash, &section);
-        let (slot, found) = Space::find_locked(&bucket, hash, key)
+        let (slot, found) = KeySpace::find_locked(&bucket, hash, key)
             .filter(|(_, found)| !space.is_gone(found.item, now))
             .ok_or(Outcome::NotFound)?;
         Ok(change(space, bucket, slot, found))
@@ -324,7 +324,7 @@ impl Tenant {
     /// [`Outcome::NotFound`], [`Outcome::Exists`], [`Outcome::Refused`].
     pub fn invalidate(&self, key: &[u8], what: Invalidate) -> Result<u64, Outcome> {
         let condition = &what.condition;
-        let mark = |space: &Space, found: Found| {
+        let mark = |space: &KeySpace, found: Found| {
             if condition.compare.is_some_and(|cas| cas != found.item.cas()) {
                 return Err(Outcome::Exists);
             }
@@ -363,7 +363,7 @@ impl Tenant {
                 self.signal.sweep(&self.state);
             }
             _ => {
-                let now = self.state.shared().now();
+                let now = self.state.common().now();
                 self.state.flush_later(now.saturating_add(delay), now);
             }
         }
@@ -398,7 +398,7 @@ impl Tenant {
         owner.forgotten.add(prefixes, last);
         // The search removes them as expired.
         self.state.present().note_expired();
-        let lists = &owner.shared.lists;
+        let lists = &owner.common.lists;
         lists.for_each(&owner.limit.memcg, |segment| {
             segment.note_expiry(LONG_AGO);
             true
@@ -413,7 +413,7 @@ impl Tenant {
     /// An item that is there throughout a walk comes exactly once, also while others are stored.
     pub fn keys(&self, cursor: &mut Cursor, at_most: usize, mut f: impl FnMut(&Item<'_>)) -> bool {
         let section = read_lock();
-        let now = self.state.shared().now();
+        let now = self.state.common().now();
         let space = self.state.space(now, &section);
         let (mut words, mut count) = (Vec::new(), 0);
         loop {
@@ -423,7 +423,7 @@ impl Tenant {
                 .walk(&mut cursor.at, &mut words, &section, |word| {
                     // SAFETY: in the index in this section.
                     let found = unsafe { Found::of(word) };
-                    self.state.shared().hash(found.item.key())
+                    self.state.common().hash(found.item.key())
                 });
             for &(word, hash) in &words {
                 // SAFETY: as above.
@@ -449,7 +449,7 @@ impl Tenant {
         // Not in a section while it takes locks: what holds them may wait for readers.
         let space = {
             let section = read_lock();
-            let now = self.state.shared().now();
+            let now = self.state.common().now();
             Arc::clone(self.state.space(now, &section))
         };
         let (owner, counts) = (&self.state.owner, space.counts());
@@ -458,7 +458,7 @@ impl Tenant {
         figures.item_bytes = counts.bytes;
         figures.segment_bytes = owner.limit.memcg.usage();
         figures.segments =
-            owner.shared.lists.count(&owner.limit.memcg) as u64 + space.open_segments();
+            owner.common.lists.count(&owner.limit.memcg) as u64 + space.open_segments();
         figures.index_bytes = space.table.index.bytes();
         figures.pinned_bytes = owner.sum(|sums| &sums.pinned)[0];
         figures.stored += counts.stored;

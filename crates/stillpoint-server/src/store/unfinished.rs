@@ -11,10 +11,10 @@
 
 use super::{
     class::Class,
+    common::Owner,
     error::Refused,
+    key_space::KeySpace,
     segment::SegmentRef,
-    shared::Owner,
-    space::Space,
     work::{self, LOOK},
 };
 use crate::lock::lock;
@@ -164,20 +164,20 @@ pub struct Unfinished {
 impl Unfinished {
     /// Reserves a segment for an item of `size` bytes. Nothing is charged or evicted.
     pub fn announce(
-        space: &Arc<Space>,
+        space: &Arc<KeySpace>,
         waiting: &Arc<Waiting>,
         size: usize,
     ) -> Result<Self, Refused> {
-        let (owner, shared) = (&space.owner, &space.owner.shared);
+        let (owner, common) = (&space.owner, &space.owner.common);
         let bytes = Class::OWN.bytes(size) as u64;
-        for (is_own, limit) in [(true, &owner.limit), (false, &shared.limit)] {
+        for (is_own, limit) in [(true, &owner.limit), (false, &common.limit)] {
             if bytes > limit.max() {
                 owner.events.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(owner.over(is_own));
             }
         }
         let mut taken = Taken::new(owner, bytes);
-        let space_of_all = shared.pool.address_space();
+        let space_of_all = common.pool.address_space();
         let over = || {
             let [own, all] = owner.sum(|sums| &sums.announced);
             match own.saturating_sub(bytes) {
@@ -238,8 +238,8 @@ impl Arriving {
         }
         self.taken.add_charged(more);
         let charged = self.taken.charged;
-        let (owner, shared) = (&self.taken.owner, &self.taken.owner.shared);
-        let (max, limit) = (owner.limit.max(), shared.limit.max());
+        let (owner, common) = (&self.taken.owner, &self.taken.owner.common);
+        let (max, limit) = (owner.limit.max(), common.limit.max());
         let over = || {
             let [own, all] = owner.sum(|sums| &sums.charged);
             // One value can always be stored, even one that is larger than these parts.
@@ -298,7 +298,7 @@ impl Taken {
     fn settle(&mut self, bytes: u64) {
         let settled = bytes.min(self.lent);
         self.lent -= settled;
-        self.owner.shared.pool.settle(settled);
+        self.owner.common.pool.settle(settled);
     }
 }
 

@@ -9,7 +9,7 @@
 //! the processor when they need it. A fall takes at most 0.4 s if the thread can keep that pace.
 
 use super::signal::Turn;
-use crate::store::{limit::Limit, shared::Shared, state::TenantState};
+use crate::store::{common::Common, limit::Limit, state::TenantState};
 use std::{
     cell::Cell,
     sync::Arc,
@@ -81,9 +81,9 @@ pub struct Pace<'a> {
 
 impl<'a> Pace<'a> {
     /// Begins the pace for `falling`.
-    pub fn begin(shared: &'a Shared, falling: &[Falling<'_>], turn: Turn<'a>) -> Self {
-        let over = falling.iter().map(|one| one.limit.over(&shared.config));
-        let (root, bytes) = (shared.hierarchy.root(), over.max().unwrap_or(0));
+    pub fn begin(common: &'a Common, falling: &[Falling<'_>], turn: Turn<'a>) -> Self {
+        let over = falling.iter().map(|one| one.limit.over(&common.config));
+        let (root, bytes) = (common.hierarchy.root(), over.max().unwrap_or(0));
         Self {
             turn,
             root,
@@ -117,13 +117,13 @@ impl<'a> Pace<'a> {
 impl Falling<'_> {
     /// Lowers the limit in force to the usage. With a pace, leaves some room for the stores of other
     /// threads, unless this thread is late: they would fill it.
-    fn follow(&self, shared: &Shared, pace: Option<&Pace<'_>>) {
+    fn follow(&self, common: &Common, pace: Option<&Pace<'_>>) {
         let room = pace.is_some_and(|pace| !pace.is_late());
-        self.limit.follow(room, &shared.config);
+        self.limit.follow(room, &common.config);
     }
 
     /// Evicts a part of the excess.
-    fn evict(&self, shared: &Shared, pace: Option<&Pace<'_>>) -> Round {
+    fn evict(&self, common: &Common, pace: Option<&Pace<'_>>) -> Round {
         if !self.limit.is_falling() {
             return Round::Done;
         }
@@ -134,11 +134,11 @@ impl Falling<'_> {
             space.shrink_table(true, || _ = rest());
             excess += space.table.excess();
         }
-        let over = self.limit.over(&shared.config);
+        let over = self.limit.over(&common.config);
         let wanted = over.saturating_sub(excess);
         if over == 0 {
             // At once: the usage may have fallen for a moment only.
-            self.follow(shared, pace);
+            self.follow(common, pace);
             return match self.limit.is_falling() {
                 true => Round::GoesOn,
                 false => Round::Done,
@@ -148,14 +148,14 @@ impl Falling<'_> {
             return Round::Waits;
         }
         let part = (wanted / ROUND_PART).max(LEAST_ROUND).min(wanted);
-        let (evicted, has_turn) = (Cell::new(shared.lists.evicted()), Cell::new(true));
+        let (evicted, has_turn) = (Cell::new(common.lists.evicted()), Cell::new(true));
         let goes_on = || {
-            let now = shared.lists.evicted();
+            let now = common.lists.evicted();
             if evicted.replace(now) != now {
                 // At once, so that other threads do not fill the room.
-                self.follow(shared, pace);
+                self.follow(common, pace);
                 // Otherwise a thread that serves would do it.
-                shared.pool.release();
+                common.pool.release();
                 has_turn.set(rest());
             }
             // It may have been raised meanwhile.
@@ -164,7 +164,7 @@ impl Falling<'_> {
         let before = self.limit.in_force();
         let reclaimed = self.limit.memcg.reclaim_while(part, goes_on);
         // `goes_on` is not asked after the segment that reaches the goal.
-        self.follow(shared, pace);
+        self.follow(common, pace);
         // The number of bytes by which the usage has fallen says little: other threads store.
         // Without objects: other threads have given back what this one was about to evict, or the turn was over
         // before it could.
@@ -175,28 +175,28 @@ impl Falling<'_> {
     }
 
     /// Frees what readers have left.
-    fn settle(&self, shared: &Shared, pace: Option<&Pace<'_>>) {
+    fn settle(&self, common: &Common, pace: Option<&Pace<'_>>) {
         for tenant in self.tenants {
             tenant.present().table.settle(true);
         }
-        self.follow(shared, pace);
+        self.follow(common, pace);
     }
 }
 
 /// Evicts until the limits hold as they were asked for, or nothing more can be evicted. With `pace`, the
 /// calling thread rests in between, and ends with its turn.
-pub fn lower(shared: &Shared, falling: &[Falling<'_>], pace: Option<&Pace<'_>>) -> Lowered {
+pub fn lower(common: &Common, falling: &[Falling<'_>], pace: Option<&Pace<'_>>) -> Lowered {
     let over = || -> u64 {
-        let over = falling.iter().map(|one| one.limit.over(&shared.config));
+        let over = falling.iter().map(|one| one.limit.over(&common.config));
         over.sum()
     };
     loop {
         let before = over();
-        let rounds: Vec<_> = falling.iter().map(|one| one.evict(shared, pace)).collect();
-        shared.pool.wait_until_left();
-        falling.iter().for_each(|one| one.settle(shared, pace));
-        shared.pool.release();
-        shared.pool.drain_much();
+        let rounds: Vec<_> = falling.iter().map(|one| one.evict(common, pace)).collect();
+        common.pool.wait_until_left();
+        falling.iter().for_each(|one| one.settle(common, pace));
+        common.pool.release();
+        common.pool.drain_much();
         let has_turn = pace.is_none_or(Pace::rest);
         let goes_on = rounds.contains(&Round::GoesOn) || over() < before;
         let falls = falling.iter().any(|one| one.limit.is_falling());
@@ -236,10 +236,10 @@ mod tests {
     }
 
     /// Asks for a limit of half the usage, without the eviction.
-    fn ask(shared: &Shared) -> Falling<'_> {
-        assert!(shared.ask_limit(shared.hierarchy.root().usage() / 2, false));
+    fn ask(common: &Common) -> Falling<'_> {
+        assert!(common.ask_limit(common.hierarchy.root().usage() / 2, false));
         Falling {
-            limit: &shared.limit,
+            limit: &common.limit,
             tenants: &[],
         }
     }
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn a_limit_in_force_follows_the_last_segment_of_a_round() {
         let (_store, tenant) = full();
-        let shared = tenant.shared();
-        let falling = ask(shared);
-        assert_eq!(falling.evict(shared, None), Round::GoesOn);
+        let common = tenant.common();
+        let falling = ask(common);
+        assert_eq!(falling.evict(common, None), Round::GoesOn);
         assert!(falling.limit.is_falling());
         assert_eq!(falling.limit.in_force(), falling.limit.memcg.usage());
     }
@@ -257,24 +257,24 @@ mod tests {
     #[test]
     fn a_round_ends_a_fall_whose_usage_is_low_already() {
         let (_store, tenant) = full();
-        let shared = tenant.shared();
-        let falling = ask(shared);
+        let common = tenant.common();
+        let falling = ask(common);
         falling.limit.memcg.reclaim(u64::MAX);
         assert!(falling.limit.is_falling());
-        assert_eq!(falling.evict(shared, None), Round::Done);
+        assert_eq!(falling.evict(common, None), Round::Done);
         assert!(!falling.limit.is_falling());
     }
 
     #[test]
     fn a_round_goes_on_where_others_have_made_the_limit_fall() {
         let (_store, tenant) = full();
-        let shared = tenant.shared();
-        let falling = ask(shared);
+        let common = tenant.common();
+        let falling = ask(common);
         falling.limit.memcg.reclaim(u64::MAX);
         let bytes = falling.limit.max() * 5 / 4;
         let _held = falling.limit.memcg.charge(bytes as usize).unwrap();
-        assert_eq!(falling.evict(shared, None), Round::GoesOn);
-        assert_eq!(falling.evict(shared, None), Round::Stuck);
+        assert_eq!(falling.evict(common, None), Round::GoesOn);
+        assert_eq!(falling.evict(common, None), Round::Stuck);
     }
 
     /// Usage that falls after the limit in force has followed it: here, by the index that the limit of a
@@ -287,17 +287,17 @@ mod tests {
             // An error: it has been evicted.
             let _ = handle.delete(&number.to_le_bytes(), None);
         }
-        let (shared, limit) = (tenant.shared(), &tenant.owner.limit);
-        let of_store = ask(shared);
-        assert!(limit.ask(Limits::max(0), &shared.config, false));
+        let (common, limit) = (tenant.common(), &tenant.owner.limit);
+        let of_store = ask(common);
+        assert!(limit.ask(Limits::max(0), &common.config, false));
         let of_tenant = Falling {
             limit,
             tenants: std::slice::from_ref(&tenant),
         };
         let falling = [of_store, of_tenant];
         // Until readers of other tests have left.
-        while falling[0].limit.over(&shared.config) > 0 {
-            lower(shared, &falling, None);
+        while falling[0].limit.over(&common.config) > 0 {
+            lower(common, &falling, None);
         }
         assert!(!falling[0].limit.is_falling());
     }

@@ -23,7 +23,7 @@ pub mod limits;
 pub mod search;
 pub mod signal;
 
-use super::{inner::Inner, segment::Why, shared::Shared, state::TenantState};
+use super::{common::Common, inner::Inner, segment::Why, state::TenantState};
 use limits::{Falling, Lowered, Pace};
 use signal::{Signal, Thread, Turn};
 use std::{
@@ -75,7 +75,7 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
             continue;
         };
         if asked.search {
-            searches = Some(store.shared.now());
+            searches = Some(store.common.now());
         }
         asked.sweep.iter().for_each(sweep_asked);
         // A store that ends waits for none.
@@ -107,7 +107,7 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
 /// Runs a pass over all tenants. The background thread, which has a `turn`, takes its time for limits that
 /// fall and for what has expired. Returns when to continue with limits that fall, if any do.
 pub fn pass(store: &Arc<Inner>, turn: Option<Turn<'_>>) -> Option<Instant> {
-    let (shared, crawler, mut tenants) = (&store.shared, &store.crawler, store.states());
+    let (common, crawler, mut tenants) = (&store.common, &store.crawler, store.states());
     crawler.take_turns(&mut tenants);
     let mut joined = false;
     let mut search = crawler.pass();
@@ -119,7 +119,7 @@ pub fn pass(store: &Arc<Inner>, turn: Option<Turn<'_>>) -> Option<Instant> {
         })
     };
     for (number, tenant) in tenants.iter().enumerate() {
-        let now = shared.now();
+        let now = common.now();
         tenant.flush_if_due(now, &read_lock());
         sweep(tenant);
         if let Some(pass) = &search
@@ -137,16 +137,16 @@ pub fn pass(store: &Arc<Inner>, turn: Option<Turn<'_>>) -> Option<Instant> {
     }
     if joined {
         // Once for all.
-        shared.pool.wait_until_left();
+        common.pool.wait_until_left();
     }
     for tenant in &tenants {
         tenant.present().table.settle(false);
     }
     drop((search, tenants));
-    sweep_deleted(shared);
+    sweep_deleted(common);
     // Tenants that were created meanwhile too.
     let lower_at = lower(store, &store.states(), turn);
-    shared.pool.tidy();
+    common.pool.tidy();
     lower_at
 }
 
@@ -157,30 +157,30 @@ fn lower(
     tenants: &[Arc<TenantState>],
     turn: Option<Turn<'_>>,
 ) -> Option<Instant> {
-    let shared = &store.shared;
+    let common = &store.common;
     let own = tenants.iter().map(|tenant| Falling {
         limit: &tenant.owner.limit,
         tenants: std::slice::from_ref(tenant),
     });
     let of_store = Falling {
-        limit: &shared.limit,
+        limit: &common.limit,
         tenants,
     };
     let mut falling: Vec<_> = own.chain([of_store]).collect();
     falling.retain(|one| one.limit.is_falling());
-    if !shared.config.evict {
+    if !common.config.evict {
         // What was asked for holds at once: stores are refused until enough has been deleted.
         for one in &falling {
-            one.limit.follow(false, &shared.config);
+            one.limit.follow(false, &common.config);
         }
         return None;
     }
     if falling.is_empty() {
         return None;
     }
-    let pace = turn.map(|turn| Pace::begin(shared, &falling, turn));
-    let lowered = limits::lower(shared, &falling, pace.as_ref());
-    shared.pool.empty();
+    let pace = turn.map(|turn| Pace::begin(common, &falling, turn));
+    let lowered = limits::lower(common, &falling, pace.as_ref());
+    common.pool.empty();
     match lowered {
         Lowered::AsFarAsPossible => None,
         Lowered::Waits => Some(Instant::now() + SOON),
@@ -206,7 +206,7 @@ pub fn remove(state: &TenantState) {
 
 /// Frees the segments of key spaces that were flushed.
 pub fn sweep(state: &TenantState) {
-    let (owner, lists) = (&state.owner, &state.owner.shared.lists);
+    let (owner, lists) = (&state.owner, &state.owner.common.lists);
     state.forget_flushed();
     lists.for_each(&owner.limit.memcg, |segment| {
         // A segment is made after its key space is published, and the present key space is loaded
@@ -218,17 +218,17 @@ pub fn sweep(state: &TenantState) {
             lists.free_flushed(segment);
         }
         // If limbo is full, leave the rest to the next pass: here each segment would wait for readers.
-        !owner.shared.pool.is_full()
+        !owner.common.pool.is_full()
     });
 }
 
 /// Frees segments that threads sealed for tenants that were being deleted: these are the root's.
-fn sweep_deleted(shared: &Shared) {
-    shared.lists.for_each(shared.hierarchy.root(), |segment| {
+fn sweep_deleted(common: &Common) {
+    common.lists.for_each(common.hierarchy.root(), |segment| {
         if segment.is_flushed() {
-            shared.lists.evacuate(segment, Why::Clear);
+            common.lists.evacuate(segment, Why::Clear);
         }
-        !shared.pool.is_full()
+        !common.pool.is_full()
     });
 }
 
@@ -236,7 +236,7 @@ fn sweep_deleted(shared: &Shared) {
 fn seal_idle(state: &TenantState) {
     let space = state.present();
     for segment in space.seal_idle() {
-        state.owner.shared.lists.evacuate(&segment, Why::Compact);
+        state.owner.common.lists.evacuate(&segment, Why::Compact);
     }
 }
 
@@ -248,7 +248,7 @@ fn compact(state: &TenantState) {
         return;
     }
     let mut left = COMPACTED;
-    let lists = &state.owner.shared.lists;
+    let lists = &state.owner.common.lists;
     lists.for_each(&state.owner.limit.memcg, |segment| {
         if segment.is_sparse() && lists.evacuate(segment, Why::Compact) {
             left = left.saturating_sub(segment.bytes() as u64);

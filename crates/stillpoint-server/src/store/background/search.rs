@@ -138,7 +138,7 @@ impl Pass<'_> {
             most => most.into(),
         };
         let mut goes_on = true;
-        let lists = &state.owner.shared.lists;
+        let lists = &state.owner.common.lists;
         lists.for_each(&state.owner.limit.memcg, |segment| {
             // Those of a key space that was flushed are swept.
             if segment.has_expired(now) && segment.is_of(&space) {

@@ -224,7 +224,7 @@ impl World {
         bucket.find(hash, |word| self.at(word).hash == hash)
     }
 
-    /// As `Space::put` with an item that replaces another: `Err` if it was discarded, as what is there
+    /// As `KeySpace::put` with an item that replaces another: `Err` if it was discarded, as what is there
     /// is not `expected` any more, or its segment is leaving.
     pub fn put(&self, item: usize, expected: Option<Word>) -> Result<Retired, Retired> {
         self.put_in(item, expected, &read_lock())
@@ -255,7 +255,7 @@ impl World {
         Ok(None)
     }
 
-    /// As `Space::remove`.
+    /// As `KeySpace::remove`.
     pub fn remove(&self, hash: u64) -> Retired {
         let section = read_lock();
         let mut bucket = self.index.lock(hash, &section);

@@ -90,7 +90,7 @@ fn a_pass_waits_for_readers_once() {
         }
     }
     synchronize();
-    let waits = || tenants[0].state.shared().pool.waits.load(Ordering::Relaxed);
+    let waits = || tenants[0].state.common().pool.waits.load(Ordering::Relaxed);
     let waited = beside_a_reader(|| {
         let before = waits();
         store.maintain();
@@ -318,12 +318,12 @@ fn items_are_stored_while_limits_fall() {
 fn a_fall_gives_way_after_a_segment() {
     let (store, tenant, _) = store_of(LIMIT, true);
     fill(&tenant);
-    let shared = tenant.state.shared();
-    assert!(shared.ask_limit(LIMIT / 8, true));
+    let common = tenant.state.common();
+    assert!(common.ask_limit(LIMIT / 8, true));
     for (turn, is_asked) in [(100, true), (0, false)] {
-        let before = shared.lists.evicted();
+        let before = common.lists.evicted();
         store.maintain_in(Duration::from_secs(turn), is_asked);
-        assert_eq!(shared.lists.evicted() - before, 1);
+        assert_eq!(common.lists.evicted() - before, 1);
     }
     rest(&store);
     check_near(&store.statistics(), LIMIT / 8);

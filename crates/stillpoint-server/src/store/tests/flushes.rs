@@ -4,7 +4,7 @@
 //! another one's flushes.
 
 use super::*;
-use crate::store::shared::FLUSHED_MAX;
+use crate::store::common::FLUSHED_MAX;
 use std::thread;
 
 /// Large, so that no store waits for that reader because much is in limbo: tests beside these would
@@ -53,8 +53,8 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
     }
     let (store, _, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
-    let shared = tenant.state.shared();
-    let spaces = || shared.unreclaimed() - shared.pool.limbo_bytes();
+    let common = tenant.state.common();
+    let spaces = || common.unreclaimed() - common.pool.limbo_bytes();
     beside_a_reader(|| {
         for number in 0..ROUNDS {
             let key = number.to_le_bytes();
@@ -176,8 +176,8 @@ fn what_is_charged_is_not_counted_again() {
     assert!(lines > 16 << 10, "{lines}");
     beside_a_reader(|| {
         tenant.flush_all(0);
-        let shared = tenant.state.shared();
-        let spaces = shared.unreclaimed() - shared.pool.limbo_bytes();
+        let common = tenant.state.common();
+        let spaces = common.unreclaimed() - common.pool.limbo_bytes();
         assert!((1..8 << 10).contains(&spaces), "{spaces}");
     });
 }

@@ -348,9 +348,9 @@ fn values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
 fn announced_values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
     const LEN: usize = 90_000;
     let (store, _, _) = store_of(16 << 20, true);
-    let shared = &store.tenant("").unwrap().state.owner.shared.clone();
+    let common = &store.tenant("").unwrap().state.owner.common.clone();
     // A quarter has room for 16 of these values.
-    shared
+    common
         .pool
         .seeming_space
         .set(64 * (LEN as u64 + 4096))
@@ -408,7 +408,7 @@ fn a_tenant_that_announces_much_leaves_address_space_to_others() {
     const LEN: usize = 90_000;
     let (store, tenant, _) = store_of(16 << 20, true);
     let owner = &tenant.state.owner;
-    owner.shared.pool.seeming_space.set(800_000).unwrap();
+    owner.common.pool.seeming_space.set(800_000).unwrap();
     let tenants = tenants(&store, ["a", "b", "c"]);
     let announced: Vec<_> = tenants
         .iter()
@@ -426,7 +426,7 @@ fn a_tenant_that_announces_much_leaves_address_space_to_others() {
 #[test]
 fn announced_values_are_lent_no_more_spare_memory_than_there_may_be() {
     let (_store, tenant, _) = store_of(16 << 20, true);
-    let pool = &tenant.state.shared().pool;
+    let pool = &tenant.state.common().pool;
     let len = 300_000;
     let replace = || {
         set(&tenant, b"k", &vec![1; len]).unwrap();
@@ -462,7 +462,7 @@ fn announced_values_are_lent_no_more_spare_memory_than_there_may_be() {
 fn large_values_use_the_memory_of_those_before() {
     const LIMIT: u64 = 16 << 20;
     let (_store, tenant, _) = store_of(LIMIT, true);
-    let pool = &tenant.state.shared().pool;
+    let pool = &tenant.state.common().pool;
     let fresh = || pool.fresh.load(Ordering::Relaxed);
     let (keys, rounds) = if cfg!(miri) { (4, 20) } else { (1000, 1200) };
     // Of one length, of two, of many; into a full store, and instead of others.
@@ -503,7 +503,7 @@ fn large_values_use_the_memory_of_those_before() {
 fn segments_of_a_smaller_tenant_are_used_again() {
     const LIMIT: u64 = 4 << 20;
     let (_store, tenant, _) = store_of(LIMIT, true);
-    let pool = &tenant.state.shared().pool;
+    let pool = &tenant.state.common().pool;
     let number = LIMIT / 500;
     let store_all = |first: u64| {
         let before = pool.fresh.load(Ordering::Relaxed);
@@ -524,7 +524,7 @@ fn segments_of_a_smaller_tenant_are_used_again() {
 #[test]
 fn readers_are_not_asked_for_while_there_is_spare_memory() {
     let (_store, tenant, _) = store_of(16 << 20, true);
-    let pool = &tenant.state.shared().pool;
+    let pool = &tenant.state.common().pool;
     let store_one = |key: &[u8]| set(&tenant, key, &[1; 100_000]).unwrap();
     let both = [b"a", b"b"];
     both.iter().for_each(|&key| _ = store_one(key));
@@ -698,7 +698,7 @@ fn writers_wait_for_readers_while_much_is_in_limbo() {
             set(&tenant, b"k", &[1; 40_000]).unwrap();
         }
     };
-    let waits = || tenant.state.shared().pool.waits.load(Ordering::Relaxed);
+    let waits = || tenant.state.common().pool.waits.load(Ordering::Relaxed);
     overwrite(4);
     assert_eq!(waits(), 0);
     beside_a_reader(|| {
@@ -756,7 +756,7 @@ fn an_item_with_a_segment_of_its_own_is_not_copied() {
     set(&tenant, b"k", &[1; 40_000]).unwrap();
     tenant.get(b"k", |_| {}).unwrap();
     let owner = &tenant.state.owner;
-    let lists = &owner.shared.lists;
+    let lists = &owner.common.lists;
     lists.for_each(&owner.limit.memcg, |segment| {
         lists.evacuate(segment, Why::Evict)
     });

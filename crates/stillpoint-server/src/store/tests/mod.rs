@@ -89,7 +89,7 @@ fn check_dead(tenant: &Tenant) {
     let space = Arc::clone(tenant.state.space.load(&read_lock()));
     let owner = &tenant.state.owner;
     let mut dead = space.counted_dead();
-    owner.shared.lists.for_each(&owner.limit.memcg, |segment| {
+    owner.common.lists.for_each(&owner.limit.memcg, |segment| {
         if segment.is_of(&space) {
             dead += segment.stage.counted_dead();
         }

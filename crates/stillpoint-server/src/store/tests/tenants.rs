@@ -153,7 +153,7 @@ fn many_small_tenants_cost_what_they_use() {
 #[test]
 fn a_tenant_that_outlives_its_store_leaves_nothing() {
     let (store, tenant, _) = store_of(4 << 20, true);
-    let pool = Arc::downgrade(&tenant.state.shared().pool);
+    let pool = Arc::downgrade(&tenant.state.common().pool);
     set(&tenant, b"k", &[0; 40_000]).unwrap();
     drop(store);
     for byte in 1..5 {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::store::{
     Arithmetic, TenantStatistics,
+    common::Owner,
     layout::{RawItem, Shape},
-    shared::Owner,
     state::{Plan, Value},
 };
 use std::{

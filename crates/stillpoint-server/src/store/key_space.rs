@@ -4,6 +4,7 @@ use super::{
     access::WIN,
     class::{Class, SEGMENT_HEADER},
     clock::LONG_AGO,
+    common::Owner,
     error::Refused,
     flush::Flushed,
     index::Locked,
@@ -11,7 +12,6 @@ use super::{
     memory::Memory,
     pool::Pool,
     segment::{Home, Segment, SegmentRef},
-    shared::Owner,
     table::Table,
     word::Word,
     work,
@@ -38,7 +38,7 @@ const STRIPES: usize = 16;
 
 /// The key space.
 #[derive(Debug)]
-pub struct Space {
+pub struct KeySpace {
     pub owner: Arc<Owner>,
     pub table: Table,
     first: CachePadded<Stripe>,
@@ -123,7 +123,7 @@ impl Seen {
     }
 }
 
-/// How [`Space::put`] has ended.
+/// How [`KeySpace::put`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Stored,
@@ -257,7 +257,7 @@ impl Stripe {
     }
 }
 
-impl Space {
+impl KeySpace {
     pub fn new(owner: Arc<Owner>) -> Arc<Self> {
         Arc::new(Self {
             table: Table::new(&owner),
@@ -366,9 +366,9 @@ impl Space {
             self.rest.get_or_init(stripes);
         }
         let class = Class::choose(size, usage);
-        let class = self.owner.shared.pool.suit(class, size);
+        let class = self.owner.common.pool.suit(class, size);
         let segment = self.new_segment(class, size)?;
-        let lists = &self.owner.shared.lists;
+        let lists = &self.owner.common.lists;
         lists.add_open(&self.owner.limit.memcg, &segment);
         let full = {
             let mut open = lock(&self.stripe().open);
@@ -410,7 +410,7 @@ impl Space {
     /// Returns where a segment's memory comes from, once not too much of it waits for readers.
     fn pool(&self) -> Result<&Arc<Pool>, Refused> {
         self.check_deleted()?;
-        let pool = &self.owner.shared.pool;
+        let pool = &self.owner.common.pool;
         pool.wait_if_full();
         Ok(pool)
     }
@@ -422,7 +422,7 @@ impl Space {
         kept: bool,
         charge: Option<Charge>,
     ) -> SegmentRef {
-        let pool = Arc::clone(&self.owner.shared.pool);
+        let pool = Arc::clone(&self.owner.common.pool);
         let home: Weak<Self> = Arc::downgrade(self);
         Segment::new(memory, class, kept, home, pool, charge)
     }
@@ -444,14 +444,14 @@ impl Space {
     /// Creates the next segment for copies, with the charge of the one that is emptied. It has room for all
     /// live items of that, and is no larger than suits the tenant's usage.
     pub fn keep_segment(self: &Arc<Self>, from: &SegmentRef) -> Option<Open> {
-        let pool = &self.owner.shared.pool;
+        let pool = &self.owner.common.pool;
         let class = self.class_for_copies(from);
         let memory = pool.take(class.bytes(0), class.alignment(), Some(class))?;
         let mut charge = from.take_charge()?;
         // What is less is given back; that does not fail.
         let _ = charge.resize(class.bytes(0));
         let segment = self.segment_in(memory, class, true, Some(charge));
-        let lists = &self.owner.shared.lists;
+        let lists = &self.owner.common.lists;
         lists.add_open(&self.owner.limit.memcg, &segment);
         Some(Open::new(segment))
     }
@@ -459,7 +459,7 @@ impl Space {
     /// Seals a segment, and puts it on its list.
     pub fn seal(&self, full: Open) {
         let segment = full.segment;
-        let lists = &self.owner.shared.lists;
+        let lists = &self.owner.common.lists;
         lists.add(&self.owner.limit.memcg, &segment);
         if segment.stage.seal(|dead| self.note_dead(dead)) {
             lists.take_away(&segment);
@@ -541,7 +541,7 @@ impl Space {
         if segment.stage.remove(size, |dead| self.note_dead(dead)) {
             // SAFETY: the same.
             let segment = unsafe { Segment::keep(word) };
-            self.owner.shared.lists.take_away(&segment);
+            self.owner.common.lists.take_away(&segment);
         }
     }
 
@@ -648,7 +648,7 @@ impl Space {
         let (mut cursor, mut removed, mut words) = (0, 0, Vec::new());
         // SAFETY: in the index in this section.
         let found = |word: Word| unsafe { Found::of(word) };
-        let hash_of = |word| self.owner.shared.hash(found(word).item.key());
+        let hash_of = |word| self.owner.common.hash(found(word).item.key());
         loop {
             let more = self
                 .table
@@ -675,14 +675,14 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for KeySpace {
     fn drop(&mut self) {
         let bytes = *self.flushed_bytes.get_mut();
         self.owner.subtract(|sums| &sums.flushed, bytes);
         // What is open goes with it: no list keeps that.
         for open in self.all_open() {
             if let Some(open) = &*lock(open) {
-                self.owner.shared.lists.remove_open(&open.segment);
+                self.owner.common.lists.remove_open(&open.segment);
             }
         }
     }

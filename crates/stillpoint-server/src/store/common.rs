@@ -43,7 +43,7 @@ const FLUSHED_OWN: u64 = 16 << 10;
 
 /// What all tenants of a store share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Common {
     pub config: Config,
     /// The keys of the hash are random: what collides cannot be known outside.
     hasher: RandomState,
@@ -58,14 +58,14 @@ pub struct Shared {
     last_cas: AtomicU64,
 }
 
-impl Shared {
+impl Common {
     pub fn new(config: Config) -> io::Result<Self> {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
         let hierarchy = Hierarchy::try_new().ok_or_else(no_memory)?;
         let pool = Arc::new(Pool::new(config.limit)?);
         let lists =
             Lists::new(&hierarchy, config.evict, Arc::clone(&pool)).ok_or_else(no_memory)?;
-        let shared = Self {
+        let common = Self {
             hasher: RandomState::default(),
             limit: Limit::new(hierarchy.root().clone()),
             sums: Sums::default(),
@@ -75,8 +75,8 @@ impl Shared {
             pool,
             config,
         };
-        shared.ask_limit(shared.config.limit, false);
-        Ok(shared)
+        common.ask_limit(common.config.limit, false);
+        Ok(common)
     }
 
     #[inline]
@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Common {
     fn drop(&mut self) {
         // Tenants may have outlived the store. What is in limbo refers to the pool that it is in.
         self.pool.end_limbo();
@@ -133,7 +133,7 @@ const CAS_GAP: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct Owner {
     pub name: Arc<str>,
-    pub shared: Arc<Shared>,
+    pub common: Arc<Common>,
     pub limit: Limit,
     deleted: AtomicBool,
     pub forgotten: Forgotten,
@@ -146,11 +146,11 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn new(name: Arc<str>, shared: Arc<Shared>, memcg: stillpoint_lru::Tenant) -> Arc<Self> {
-        let last_cas = shared.last_cas.load(Ordering::Relaxed);
+    pub fn new(name: Arc<str>, common: Arc<Common>, memcg: stillpoint_lru::Tenant) -> Arc<Self> {
+        let last_cas = common.last_cas.load(Ordering::Relaxed);
         Arc::new(Self {
             name,
-            shared,
+            common,
             limit: Limit::new(memcg),
             deleted: AtomicBool::new(false),
             forgotten: Forgotten::default(),
@@ -166,7 +166,7 @@ impl Owner {
         self.deleted.store(true, Ordering::Relaxed);
         // A store that is under way takes one far above those of the next tenant of that name.
         let last = self.cas.fetch_add(CAS_GAP, Ordering::Relaxed);
-        self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
+        self.common.last_cas.fetch_max(last, Ordering::Relaxed);
     }
 
     pub fn is_deleted(&self) -> bool {
@@ -185,7 +185,7 @@ impl Owner {
     }
 
     fn both(&self, sum: Sum) -> [&AtomicU64; 2] {
-        [&self.sums, &self.shared.sums].map(sum)
+        [&self.sums, &self.common.sums].map(sum)
     }
 
     /// Adds to a sum of this tenant, and to that of all.
@@ -211,8 +211,8 @@ impl Owner {
     pub fn add_pinned(&self, bytes: u64) -> bool {
         let count = |count: &AtomicU64| count.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let [own, all] = self.both(|sums| &sums.pinned).map(count);
-        let limit = self.shared.limit.max();
-        let max = self.shared.config.pinned_max.unwrap_or_else(|| {
+        let limit = self.common.limit.max();
+        let max = self.common.config.pinned_max.unwrap_or_else(|| {
             let least = limit.min(self.limit.max());
             PINNED_MAX.min(least / PINNED_PART)
         });
@@ -235,7 +235,7 @@ impl Owner {
     /// Returns the refusal of the limit that has refused a charge of `bytes`.
     pub fn refused(&self, error: ChargeError, bytes: usize) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
-        let (own, total) = (&self.limit, &self.shared.limit);
+        let (own, total) = (&self.limit, &self.common.limit);
         let is_own = match error {
             ChargeError::OverLimit { max, .. } if own.in_force() != total.in_force() => {
                 max == own.in_force()
@@ -255,7 +255,7 @@ impl Owner {
             },
             false => Refused::Limit {
                 tenant: "".into(),
-                limit: self.shared.limit.max(),
+                limit: self.common.limit.max(),
             },
         }
     }
@@ -264,7 +264,7 @@ impl Owner {
     /// the tenant or of the store.
     pub fn ended_unfinished(&self) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
-        self.over(self.limit.max() < self.shared.limit.max())
+        self.over(self.limit.max() < self.common.limit.max())
     }
 
     /// The same as [`Owner::charge`], where nothing is refused if that fails.
@@ -283,7 +283,7 @@ impl Owner {
             let _section = read_lock();
             charge()
         };
-        match self.shared.config.evict {
+        match self.common.config.evict {
             true => self.charge_evicting(bytes, charge),
             false => self.charge_compacting(charge),
         }
@@ -300,7 +300,7 @@ impl Owner {
         let mut left = ATTEMPTS;
         loop {
             let charged = charge();
-            let (own, total) = (&self.limit, &self.shared.limit);
+            let (own, total) = (&self.limit, &self.common.limit);
             let fits = wanted <= own.max().min(total.max());
             // In a section nothing is evicted: what holds the locks for it may wait for that one.
             if charged.is_ok() || left == 0 || !fits || !can_wait() {
@@ -308,7 +308,7 @@ impl Owner {
             }
             let over = match self.limit.memcg.usage() + wanted > own.in_force() {
                 true => &self.limit.memcg,
-                false => self.shared.hierarchy.root(),
+                false => self.common.hierarchy.root(),
             };
             let gone = over.reclaim_while(wanted, || true);
             // As many rounds as it takes while something goes, here or on another thread: others have
@@ -328,7 +328,7 @@ impl Owner {
     ) -> Result<T, ChargeError> {
         loop {
             let charged = charge();
-            if charged.is_ok() || !self.shared.lists.compact_one(&self.limit.memcg) {
+            if charged.is_ok() || !self.common.lists.compact_one(&self.limit.memcg) {
                 return charged;
             }
         }
