@@ -1,7 +1,7 @@
 //! A connection without a socket, for fuzzers and tests.
 
 use crate::{
-    config::{Address, Binding, Listener, Settings},
+    config::{Binding, Listener, Settings},
     directory::Directory,
     log::Log,
     output::Output,
@@ -27,9 +27,11 @@ pub(crate) fn feed(
     now: u32,
 ) -> (usize, bool) {
     let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+    let directory = shared.directory();
+    session.follow(&directory);
     let mut cx = Context {
         shared,
-        directory: &shared.directory(),
+        directory: &directory,
         thread: 0,
         now,
         budget: 1000,
@@ -51,7 +53,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
         ..Config::default()
     });
     let mut settings = Settings {
-        listeners: vec![Listener::new(Address::Unix("/nowhere".into()))],
+        listeners: vec![Listener::unix("/nowhere".into())],
         threads: 1,
         shutdown: true,
         log: false,

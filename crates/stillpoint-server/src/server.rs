@@ -35,10 +35,10 @@ pub use crate::process::main;
 ///
 /// ```
 /// use std::{io::{Read, Write}, os::unix::net::UnixStream};
-/// use stillpoint_server::{config::{Address, Listener, Settings}, server::Server};
+/// use stillpoint_server::{config::{Listener, Settings}, server::Server};
 ///
 /// let path = std::env::temp_dir().join(format!("stillcache-doc-{}", std::process::id()));
-/// let listener = Listener::new(Address::Unix(path.clone()));
+/// let listener = Listener::unix(path.clone());
 /// let server = Server::start(Settings { listeners: vec![listener], threads: 1, log: false, ..Settings::default() })?;
 /// let handle = server.handle();
 /// let thread = std::thread::spawn(move || server.run(None));
@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// Like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
-    pub fn start_with(settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+    pub fn start_with(mut settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         settings
             .check()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -148,16 +148,15 @@ impl Server {
             rest: settings.lru_crawler_sleep,
             most: settings.lru_crawler_tocrawl,
         });
+        let tls = settings.tls.as_ref();
         let mut listeners = inherited
             .into_iter()
-            .map(|fd| Open::inherited(fd, settings.tls.is_some()))
+            .map(|fd| Open::inherited(fd, tls))
             .collect::<io::Result<Vec<_>>>()?;
         if listeners.is_empty() {
-            for setting in &settings.listeners {
-                let named = |error: io::Error| {
-                    io::Error::new(error.kind(), format!("{}: {error}", setting.address))
-                };
-                listeners.push(Open::bind(setting.clone(), settings.backlog).map_err(named)?);
+            for setting in &mut settings.listeners {
+                setting.look_up().map_err(io::Error::other)?;
+                listeners.extend(Open::bind(setting, tls, settings.backlog)?);
             }
         }
         let log = Log::new(settings.log, settings.verbosity)?;
@@ -487,10 +486,7 @@ mod tests {
     /// It is told nothing of what happens after that, and closed at the next event.
     #[test]
     fn a_user_who_is_gone_watches_no_longer() {
-        use crate::{
-            config::{Address, Listener},
-            watch,
-        };
+        use crate::{config::Listener, watch};
         use std::{
             io::{Read, Write},
             os::unix::net::UnixStream,
@@ -503,7 +499,7 @@ mod tests {
             admin: false,
         };
         let settings = Settings {
-            listeners: vec![Listener::new(Address::Unix(path.clone()))],
+            listeners: vec![Listener::unix(path.clone())],
             threads: 1,
             users: Some(vec![user]),
             log: false,

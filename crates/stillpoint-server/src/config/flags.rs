@@ -1,7 +1,7 @@
 //! The command line, as memcached's where the meaning is the same.
 
 use super::{
-    Address, ClientCertificates, Listen, Listener, Settings, Tls, file,
+    ClientCertificates, Listener, Settings, Tls, file,
     table::{Flag, Section, Setting},
 };
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -133,9 +133,8 @@ impl Flags {
     /// A text that says what is wrong, and what to do.
     pub fn settings(&self) -> Result<(Settings, Vec<String>), String> {
         let (mut settings, mut notes) = self.over(Settings::default())?;
-        for listen in &settings.listen {
-            let tls = settings.tls.is_some();
-            settings.listeners.extend(listen.listeners(tls)?);
+        for listener in &mut settings.listeners {
+            listener.look_up()?;
         }
         if let Some(name) = &settings.metrics_name {
             let found = look_up("metrics", split("metrics", name, METRICS_PORT)?)?;
@@ -168,7 +167,7 @@ impl Flags {
         let later = now.later(&settings);
         settings.item_max = now.item_max;
         // Those in use have to name known tenants, too.
-        settings.listeners.clone_from(&now.listeners);
+        settings.listeners.extend_from_slice(&now.listeners);
         settings.check()?;
         Ok((settings, notes, later))
     }
@@ -243,8 +242,8 @@ impl Flags {
         }
         settings.flags = Some(Arc::new(self.clone()));
         listen(&mut settings)?;
-        for listen in &settings.listen {
-            listen.name()?;
+        for listener in &settings.listeners {
+            listener.name()?;
         }
         if let Some(name) = &settings.metrics_name {
             split("metrics", name, METRICS_PORT)?;
@@ -307,7 +306,7 @@ fn set_option(
 
 /// Adds the places to listen of the command line to those of the file.
 fn listen(settings: &mut Settings) -> Result<(), String> {
-    let all = &mut settings.listen;
+    let all = &mut settings.listeners;
     let port = match settings.port.as_deref() {
         None => Ok(11211),
         Some("-1") => Ok(0),
@@ -326,34 +325,34 @@ fn listen(settings: &mut Settings) -> Result<(), String> {
     if tcp && settings.port.as_deref() != Some("0") {
         all.extend(hosts.iter().map(|host| {
             let plain = host.strip_prefix("notls:");
-            Listen {
+            Listener {
                 address: Some(plain.unwrap_or(host).into()),
                 tls: plain.map(|_| false),
                 port,
                 from: "-l",
-                ..Listen::default()
+                ..Listener::default()
             }
         }));
     }
     for (path, mode, admin) in [
         (&settings.unix_socket, settings.unix_mask, false),
-        (&settings.admin_socket, Listen::default().mode, true),
+        (&settings.admin_socket, Listener::default().mode, true),
     ] {
         if path.is_some() {
-            all.push(Listen {
+            all.push(Listener {
                 path: path.clone(),
                 mode,
                 admin,
-                ..Listen::default()
+                ..Listener::default()
             });
         }
     }
     Ok(())
 }
 
-impl Listen {
+impl Listener {
     /// Returns the address or path, for messages.
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let path = self.path.as_ref().map(|path| path.display().to_string());
         self.address.clone().or(path).unwrap_or_default()
     }
@@ -367,25 +366,14 @@ impl Listen {
         }
     }
 
-    /// Returns the listeners: one for each address of a name. They speak TLS if `tls`, and if nothing
-    /// else is said.
-    fn listeners(&self, tls: bool) -> Result<Vec<Listener>, String> {
-        let of = |address, tls| Listener {
-            address,
-            mode: self.mode.0,
-            tenant: self.tenant.clone(),
-            admin: self.admin,
-            login: self.login,
-            tls: self.tls.unwrap_or(tls),
-        };
-        if let Some(path) = &self.path {
-            return Ok(vec![of(Address::Unix(path.clone()), false)]);
+    /// Looks the addresses of a name up, if that has not been done.
+    pub(crate) fn look_up(&mut self) -> Result<(), String> {
+        if self.found.is_empty()
+            && let Some(name) = self.name()?
+        {
+            self.found = look_up(self.from, name)?;
         }
-        let found = self.name()?.map(|name| look_up(self.from, name));
-        let found = found.transpose()?.unwrap_or_default().into_iter();
-        Ok(found
-            .map(|address| of(Address::Tcp(address), tls))
-            .collect())
+        Ok(())
     }
 }
 
@@ -434,11 +422,12 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
         .as_ref()
         .is_some_and(|tls| tls.clients == ClientCertificates::Required);
     for listener in &settings.listeners {
-        if let Address::Tcp(address) = listener.address
-            && !address.ip().is_loopback()
-            && !(settings.authenticates() && listener.login && !listener.admin)
-            && !(listener.tls && shown)
-        {
+        let asks = settings.authenticates() && listener.login && !listener.admin;
+        if asks || (shown && listener.speaks_tls(settings.tls.as_ref())) {
+            continue;
+        }
+        let public = listener.found.iter();
+        for address in public.filter(|address| !address.ip().is_loopback()) {
             let remedy = match settings.authenticates() {
                 false => "use -Y FILE, or -l 127.0.0.1",
                 true => "a [[listen]] with admin, or with login = false, asks for no login",
@@ -469,7 +458,7 @@ mod tests {
     #[test]
     fn memcacheds_flags() {
         let (none, notes) = settings("").unwrap();
-        assert_eq!(none.listeners[0].address.to_string(), "127.0.0.1:11211");
+        assert_eq!(none.listeners[0].found[0].to_string(), "127.0.0.1:11211");
         assert_eq!(
             (none.limit, none.item_max, none.max_connections, notes.len()),
             (64 << 20, 1 << 20, 1024, 0)
@@ -480,7 +469,7 @@ mod tests {
             (100 << 20, 512 << 10, 3, 7)
         );
         assert_eq!(all.listeners.len(), 1);
-        assert_eq!(all.listeners[0].address, Address::Unix("/tmp/s".into()));
+        assert_eq!(all.listeners[0], Listener::unix("/tmp/s".into()));
         assert!(!all.evict && !all.cas && !all.flush && !all.dump && !all.watch && all.daemon);
         assert_eq!(
             (
@@ -511,7 +500,7 @@ mod tests {
         let addresses: Vec<_> = two
             .listeners
             .iter()
-            .map(|listener| listener.address.to_string())
+            .map(|listener| listener.found[0].to_string())
             .collect();
         assert_eq!(addresses, ["127.0.0.1:5", "[::1]:6"]);
     }
@@ -524,7 +513,7 @@ mod tests {
         assert_eq!(all.verbosity, 2);
         let lists = "-l 127.0.0.1:5 -l 127.0.0.1:6 -o idle_timeout=3 -o idle_timeout=4,no_modern";
         let (all, _) = settings(lists).unwrap();
-        let ports = all.listeners.iter().map(|one| one.address.to_string());
+        let ports = all.listeners.iter().map(|one| one.found[0].to_string());
         let ports: Vec<_> = ports.collect();
         assert_eq!(ports, ["127.0.0.1:5", "127.0.0.1:6"]);
         assert!(all.idle_timeout == 4 && !all.lru_crawler);
@@ -577,7 +566,11 @@ mod tests {
     #[test]
     fn tls_is_for_tcp_where_it_is_not_declined() {
         let (all, _) = settings("-Z -l 127.0.0.1:5,notls:127.0.0.1:6 -o ssl_chain_cert=c,ssl_key=k,ssl_ca_cert=a,ssl_verify_mode=2,ssl_min_version=tlsv1.3 --admin-socket /s").unwrap();
-        let tls: Vec<_> = all.listeners.iter().map(|listener| listener.tls).collect();
+        let tls: Vec<_> = all
+            .listeners
+            .iter()
+            .map(|listener| listener.speaks_tls(all.tls.as_ref()))
+            .collect();
         assert_eq!(tls, [true, false, false]);
         assert_eq!(
             all.tls,
@@ -591,7 +584,7 @@ mod tests {
             })
         );
         let (none, _) = settings("-o ssl_chain_cert=c,ssl_key=k").unwrap();
-        assert!(none.tls.is_none() && !none.listeners[0].tls);
+        assert!(none.tls.is_none() && !none.listeners[0].speaks_tls(None));
         // Where the certificate is named makes no difference.
         let files = "-o ssl_chain_cert=c,ssl_key=k";
         let section = "[tls]\nchain = \"c\"\nkey = \"k\"\n";
@@ -608,9 +601,9 @@ mod tests {
             let file = file("tls.toml", &text);
             let (all, _) = settings(&format!("{flags} --config {}", file.display())).unwrap();
             for listener in &all.listeners {
-                let plain =
-                    ["127.0.0.1:6", "127.0.0.1:8"].contains(&&*listener.address.to_string());
-                assert_eq!(listener.tls, !plain, "{flags} {text} {}", listener.address);
+                let plain = ["127.0.0.1:6", "127.0.0.1:8"].contains(&&*listener.place());
+                let tls = listener.speaks_tls(all.tls.as_ref());
+                assert_eq!(tls, !plain, "{flags} {text} {}", listener.place());
             }
         }
     }
@@ -669,7 +662,7 @@ mod tests {
         for line in ["-s /s -a 0777", "--admin-socket /admin"] {
             assert!(settings(line).unwrap().1.is_empty(), "{line}");
         }
-        let sockets = all.listeners.iter().map(|one| (one.admin, one.mode));
+        let sockets = all.listeners.iter().map(|one| (one.admin, one.mode.0));
         assert_eq!(sockets.collect::<Vec<_>>(), [(false, 0o777), (true, 0o700)]);
     }
 

@@ -24,57 +24,6 @@ use std::{
 pub(crate) use table::section;
 use table::{Choice, Section, Setting};
 
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// A socket that is listened on, and who comes in by it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
-    /// Where.
-    pub address: Address,
-    /// The permissions of a Unix socket.
-    pub mode: u32,
-    /// The tenant of its clients; empty for the default one.
-    pub tenant: String,
-    /// Whether its clients are admins, and need not authenticate.
-    pub admin: bool,
-    /// Whether its clients have to authenticate, if there are users. They come in as `tenant` if not.
-    pub login: bool,
-    /// Whether its clients speak TLS.
-    pub tls: bool,
-}
-
-impl Listener {
-    /// Returns a listener at `address` for clients of the default tenant, who have to authenticate if there
-    /// are users. A Unix socket is for this process's user alone.
-    #[must_use]
-    pub const fn new(address: Address) -> Self {
-        Self {
-            address,
-            mode: 0o700,
-            tenant: String::new(),
-            admin: false,
-            login: true,
-            tls: false,
-        }
-    }
-}
-
 /// Whether clients by TLS have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
@@ -220,9 +169,9 @@ impl Tenant {
 pub struct Mode(pub u32);
 
 section! {
-    /// A place to listen, as the file or the command line writes it.
+    /// A place to listen, and the rights of the clients that connect to it.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Listen {
+    pub struct Listener {
         /// Address, with or without a port
         address: Option<String> = None, "address", "";
         /// Unix socket, instead of an address
@@ -241,6 +190,36 @@ section! {
         from: &'static str = "[[listen]]";
         /// The port of an address without one.
         port: u16 = 11211;
+        /// The addresses that `address` stands for, once it has been looked up.
+        found: Vec<SocketAddr> = Vec::new();
+    }
+}
+
+impl Listener {
+    /// Returns a listener for clients of the default tenant, who have to log in if there are users. The socket
+    /// is for this process's user alone.
+    #[must_use]
+    pub fn unix(path: PathBuf) -> Self {
+        Self {
+            path: Some(path),
+            ..Self::default()
+        }
+    }
+
+    /// Returns a listener for the same clients on an address.
+    #[must_use]
+    pub fn tcp(address: SocketAddr) -> Self {
+        Self {
+            address: Some(address.to_string()),
+            found: vec![address],
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether its clients speak TLS, where the server has these settings for it.
+    #[must_use]
+    pub fn speaks_tls(&self, tls: Option<&Tls>) -> bool {
+        self.tls.unwrap_or(self.address.is_some() && tls.is_some())
     }
 }
 
@@ -326,9 +305,7 @@ section! {
         udp_port: String = "0".into(), "", "-U --udp-port PORT";
         /// Options, separated by commas
         options: Vec<String> = Vec::new(), "", "-o --extended OPTIONS";
-        /// The places to listen that the file and the command line name.
-        listen: Vec<Listen> = Vec::new();
-        /// Where the server listens: `listen`, with the addresses of names.
+        /// Where the server listens.
         listeners: Vec<Listener> = Vec::new();
         /// Where OpenMetrics are asked for by HTTP, if anywhere: the address of `metrics_name`.
         metrics: Option<SocketAddr> = None;
@@ -379,8 +356,14 @@ impl Settings {
 
     /// Returns the names of settings in the file that differ from these, and that only a restart applies.
     pub(crate) fn later(&self, new: &Self) -> Vec<&'static str> {
-        let covers = |all: &Self, of: &Self| of.listen.iter().all(|one| all.listen.contains(one));
-        let listens = !covers(self, new) || !covers(new, self);
+        let written = |of: &Self| -> Vec<_> {
+            let mut all = of.listeners.clone();
+            all.iter_mut().for_each(|one| one.found.clear());
+            all
+        };
+        let (here, there) = (written(self), written(new));
+        let covers = |all: &[_], of: &[_]| of.iter().all(|one| all.contains(one));
+        let listens = !covers(&here, &there) || !covers(&there, &here);
         let (mut now, mut new) = (self.clone(), new.clone());
         let mut differs = |setting: &&Setting<Self>| {
             let show = |of| (setting.value)(of).show();
@@ -424,8 +407,7 @@ impl Settings {
             ensure! { given, "-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or chain and key of [tls] in the file" }
             ensure! { (1..=1024).contains(&buffer), "-o ssl_wbuf_size={buffer}: from 1 to 1024 KiB" }
         }
-        let tls = self.listeners.iter().any(|one| one.tls)
-            || self.listen.iter().any(|one| one.tls == Some(true));
+        let tls = self.listeners.iter().any(|one| one.tls == Some(true));
         ensure! { self.tls.is_some() || !tls, "a listener with TLS needs a certificate: [tls] in the file, or -Z" }
         ensure! { !self.listeners.is_empty(), "there is no place to listen: give -p, -l, -s or a [[listen]] in the file" }
         let binary = self.binding == Binding::Binary;
@@ -448,13 +430,9 @@ impl Settings {
         let users = users
             .iter()
             .map(|one| (format!("user {}", one.name), &one.tenant, true));
-        let listeners = self
-            .listeners
-            .iter()
-            .map(|one| (one.address.to_string(), &one.tenant, one.login));
-        let listens = self.listen.iter();
-        let listens = listens.map(|one| (one.place(), &one.tenant, one.login));
-        for (what, name, login) in listeners.chain(listens).chain(users) {
+        let listeners = self.listeners.iter();
+        let listeners = listeners.map(|one| (one.place(), &one.tenant, one.login));
+        for (what, name, login) in listeners.chain(users) {
             ensure! { login || !name.is_empty(), "{what}: login = false lets in all who reach it, as clients of a tenant: give tenant" }
             let tenant = self.tenants.iter().find(|tenant| tenant.name == *name);
             ensure! { name.is_empty() || tenant.is_some(), "{what}: there is no tenant {name:?}" }
@@ -566,7 +544,7 @@ mod tests {
             "At the top of the file, and on the command line:",
         );
         add::<Tls>(&mut text, "In `[tls]`:");
-        add::<Listen>(&mut text, "In each `[[listen]]`:");
+        add::<Listener>(&mut text, "In each `[[listen]]`:");
         add::<Tenant>(&mut text, "In each `[[tenant]]`:");
         add::<User>(&mut text, "In each `[[user]]`:");
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/stillcache.md");
@@ -616,7 +594,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let good = Settings {
-            listeners: vec![Listener::new(Address::Unix("/s".into()))],
+            listeners: vec![Listener::unix("/s".into())],
             tenants: vec![tenant("a", &["a:"]), tenant("b", &["b:"])],
             ..Settings::default()
         };

@@ -6,7 +6,7 @@ use super::{
     worker::{Arrival, Inbox},
 };
 use crate::{
-    config::{Address, Listener},
+    config::{Listener, Tls},
     lock::lock,
     log::note,
     places::{OVER, Place, enter, may_enter},
@@ -23,6 +23,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt},
 };
 use std::{
+    fmt::Display,
     fs,
     io::{self, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -75,6 +76,8 @@ impl AsFd for Socket {
 pub(crate) struct Open {
     socket: Socket,
     setting: Listener,
+    /// Whether its clients speak TLS.
+    tls: bool,
     pub(crate) name: String,
     transport: &'static str,
     /// Whether this process has created it, and so removes its file.
@@ -82,65 +85,45 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Binds the socket of a setting.
-    pub(crate) fn bind(setting: Listener, backlog: u32) -> io::Result<Self> {
+    /// Binds the sockets of a setting: one for each address of a name.
+    pub(crate) fn bind(
+        setting: &Listener,
+        tls: Option<&Tls>,
+        backlog: u32,
+    ) -> io::Result<Vec<Self>> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
-        let socket = match &setting.address {
-            Address::Tcp(address) => {
-                let family = match address {
-                    SocketAddr::V4(_) => AddressFamily::INET,
-                    SocketAddr::V6(_) => AddressFamily::INET6,
-                };
-                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-                sockopt::set_socket_reuseaddr(&socket, true)?;
-                if address.is_ipv6() {
-                    // Otherwise it would take the port of `0.0.0.0` too.
-                    sockopt::set_ipv6_v6only(&socket, true)?;
-                }
-                rustix::net::bind(&socket, address)?;
-                rustix::net::listen(&socket, backlog)?;
-                Socket::Tcp(socket.into())
-            }
-            Address::Unix(path) => {
-                remove_stale(path)?;
-                // Others have no permissions before these are set.
-                let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-                let socket = UnixListener::bind(path);
-                rustix::process::umask(old);
-                let socket = socket?;
-                fs::set_permissions(path, fs::Permissions::from_mode(setting.mode))?;
-                rustix::net::listen(&socket, backlog)?;
-                Socket::Unix(socket)
-            }
+        let open = |socket: io::Result<Socket>, place: &dyn Display| {
+            let open = socket.and_then(|socket| Self::of(socket, setting.clone(), tls, true));
+            open.map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))
         };
-        Self::of(socket, setting, true)
+        if let Some(path) = &setting.path {
+            let socket = listen_at(path, setting.mode.0, backlog).map(Socket::Unix);
+            return Ok(vec![open(socket, &path.display())?]);
+        }
+        let listen = |address| open(listen_on(address, backlog).map(Socket::Tcp), address);
+        setting.found.iter().map(listen).collect()
     }
 
     /// Takes over a socket that the service manager has opened.
-    pub(crate) fn inherited(fd: OwnedFd, tls: bool) -> io::Result<Self> {
+    pub(crate) fn inherited(fd: OwnedFd, tls: Option<&Tls>) -> io::Result<Self> {
         let socket = UnixListener::from(fd);
-        let (socket, address) = match socket.local_addr() {
+        let (socket, setting) = match socket.local_addr() {
             Ok(address) => {
-                let path = address
-                    .as_pathname()
-                    .map(Path::to_owned)
-                    .unwrap_or_default();
-                (Socket::Unix(socket), Address::Unix(path))
+                let path = address.as_pathname().map(Path::to_owned);
+                let setting = Listener::unix(path.unwrap_or_default());
+                (Socket::Unix(socket), setting)
             }
             // It is a TCP socket.
             Err(_) => {
                 let socket = TcpListener::from(OwnedFd::from(socket));
-                let address = Address::Tcp(socket.local_addr()?);
-                (Socket::Tcp(socket), address)
+                let setting = Listener::tcp(socket.local_addr()?);
+                (Socket::Tcp(socket), setting)
             }
         };
-        let mut setting = Listener::new(address);
-        setting.tls = tls && matches!(socket, Socket::Tcp(_));
-        Self::of(socket, setting, false)
+        Self::of(socket, setting, tls, false)
     }
 
-    fn of(socket: Socket, setting: Listener, owned: bool) -> io::Result<Self> {
+    fn of(socket: Socket, setting: Listener, tls: Option<&Tls>, owned: bool) -> io::Result<Self> {
         let (name, transport) = match &socket {
             Socket::Tcp(socket) => {
                 socket.set_nonblocking(true)?;
@@ -148,11 +131,12 @@ impl Open {
             }
             Socket::Unix(socket) => {
                 socket.set_nonblocking(true)?;
-                (format!("unix:{}", setting.address), "local")
+                (format!("unix:{}", setting.place()), "local")
             }
         };
         Ok(Self {
             socket,
+            tls: setting.speaks_tls(tls),
             setting,
             name,
             transport,
@@ -169,7 +153,7 @@ impl Open {
         };
         let parts = [
             (true, &*self.name),
-            (setting.tls, ", with TLS"),
+            (self.tls, ", with TLS"),
             (setting.admin, ", for admins"),
             (true, &tenant),
             (!setting.login, ", without a login"),
@@ -207,7 +191,7 @@ impl Open {
     /// Removes the file of a Unix socket that this process has created.
     pub(crate) fn remove(&mut self) {
         if std::mem::take(&mut self.owned)
-            && let Address::Unix(path) = &self.setting.address
+            && let Some(path) = &self.setting.path
         {
             let _ = fs::remove_file(path);
         }
@@ -219,6 +203,37 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Listens on an address.
+fn listen_on(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // Otherwise it would take the port of `0.0.0.0` too.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, address)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket.into())
+}
+
+/// Listens on a Unix socket, which it creates with the permissions `mode`.
+fn listen_at(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+    remove_stale(path)?;
+    // Others have no permissions before these are set.
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let socket = UnixListener::bind(path);
+    rustix::process::umask(old);
+    let socket = socket?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
 }
 
 /// Removes a Unix socket on which no server listens.
@@ -412,14 +427,14 @@ impl Acceptor {
         });
         let Some((thread, place, known, own)) = places else {
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
-            if !open.setting.tls {
+            if !open.tls {
                 // The client is told, if its socket takes that at once.
                 let mut stream = TcpStream::from(fd);
                 let _ = stream.write(b"ERROR Too many open connections\r\n");
             }
             return;
         };
-        let tls = match open.setting.tls {
+        let tls = match open.tls {
             false => None,
             true => {
                 let certificate = lock(&self.shared.certificate)
@@ -545,32 +560,36 @@ mod tests {
     use crate::fuzz;
 
     fn unix(name: &str) -> Listener {
-        Listener::new(Address::Unix(crate::tests::new_path(name)))
+        Listener::unix(crate::tests::new_path(name))
+    }
+
+    fn bind(setting: &Listener) -> io::Result<Open> {
+        Ok(Open::bind(setting, None, 8)?.remove(0))
     }
 
     #[test]
     fn the_log_says_who_comes_in_by_a_listener() {
         let setting = Listener {
-            tls: true,
+            tls: Some(true),
             admin: true,
             login: false,
             tenant: "shop".into(),
             ..unix("described")
         };
-        let open = Open::bind(setting, 8).unwrap();
+        let open = bind(&setting).unwrap();
         let text = open.description();
         assert!(
             text.ends_with("-described, with TLS, for admins, for tenant shop, without a login"),
             "{text}"
         );
-        let open = Open::bind(unix("plain"), 8).unwrap();
+        let open = bind(&unix("plain")).unwrap();
         assert_eq!(open.description(), open.name);
     }
 
     /// Without descriptors each listener that has a client says so.
     #[test]
     fn accepting_pauses_once_for_all_listeners() {
-        let listeners = ["one", "two"].map(|name| Open::bind(unix(name), 8).unwrap());
+        let listeners = ["one", "two"].map(|name| bind(&unix(name)).unwrap());
         let shared = fuzz::new_shared(|_| {});
         let waker = Waker::new().unwrap();
         let mut acceptor =
@@ -597,10 +616,7 @@ mod tests {
 
     #[test]
     fn all_addresses_of_both_families_have_the_same_port() {
-        let tcp = |address: &str| {
-            let address = Address::Tcp(address.parse().unwrap());
-            Open::bind(Listener::new(address), 8)
-        };
+        let tcp = |address: &str| bind(&Listener::tcp(address.parse().unwrap()));
         let four = tcp("0.0.0.0:0").unwrap();
         let port = four.local().unwrap().port();
         match tcp(&format!("[::]:{port}")) {
@@ -613,22 +629,20 @@ mod tests {
     #[test]
     fn a_socket_that_was_handed_over_keeps_its_file() {
         let setting = unix("kept");
-        let Address::Unix(path) = setting.address.clone() else {
-            unreachable!("a Unix socket")
-        };
+        let path = setting.path.clone().unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
-        let mut ours = Open::inherited(theirs.try_clone().unwrap().into(), false).unwrap();
+        let mut ours = Open::inherited(theirs.try_clone().unwrap().into(), None).unwrap();
         ours.remove();
         assert!(path.exists());
         drop((ours, theirs));
-        let mut ours = Open::bind(setting, 8).unwrap();
+        let mut ours = bind(&setting).unwrap();
         ours.remove();
         assert!(!path.exists());
     }
 
     #[test]
     fn those_that_have_not_logged_in_may_take_all_places_and_leave_them_to_new_ones() {
-        let listener = Open::bind(unix("unknown"), 8).unwrap();
+        let listener = bind(&unix("unknown")).unwrap();
         let shared = fuzz::new_shared(|settings| {
             settings.max_connections = 12;
             settings.users = Some(Vec::new());
@@ -682,7 +696,7 @@ mod tests {
             login: false,
             ..unix("shop")
         };
-        let listeners = [unix("any"), setting].map(|setting| Open::bind(setting, 8).unwrap());
+        let listeners = [unix("any"), setting].map(|setting| bind(&setting).unwrap());
         let waker = Waker::new().unwrap();
         let inbox = Arc::new(Inbox::new().unwrap());
         let workers = vec![Arc::clone(&inbox)];
@@ -707,7 +721,7 @@ mod tests {
     /// Detects a burst that all goes to one thread, where the last ends the first.
     #[test]
     fn clients_that_come_before_a_thread_has_ended_one_go_to_others() {
-        let listener = Open::bind(unix("burst"), 8).unwrap();
+        let listener = bind(&unix("burst")).unwrap();
         let shared = fuzz::new_shared(|settings| {
             settings.max_connections = 6;
             settings.users = Some(Vec::new());

@@ -2,16 +2,19 @@
 
 use super::{Context, Session};
 use crate::{
-    config::{Address, ClientCertificates},
+    config::ClientCertificates,
     directory::{Count, Space},
     lock::lock,
     protocol::{escape, number},
     shared::{STATES, ShownCertificate, ThreadCounts},
     store::{Cursor, TenantStatistics},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 type Lines = Vec<(String, String)>;
@@ -293,9 +296,9 @@ fn settings(cx: &Context<'_>) -> Lines {
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     let (mut unix, mut port) = (None, 0);
     for listener in settings.listeners.iter().rev() {
-        match &listener.address {
-            Address::Unix(path) => unix = Some(path.display().to_string()),
-            Address::Tcp(address) => port = address.port(),
+        match (&listener.path, listener.found.first()) {
+            (Some(path), _) => unix = Some(path.display().to_string()),
+            (None, first) => port = first.map_or(port, SocketAddr::port),
         }
     }
     let mut lines = lines! {

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use stillpoint_server::{
-    config::{Address, Listener, Settings},
+    config::{Listener, Settings},
     server::{Handle, Server},
 };
 
@@ -43,7 +43,7 @@ pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
     Listener {
         tenant: tenant.into(),
         admin,
-        ..Listener::new(Address::Unix(path))
+        ..Listener::unix(path)
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use stillpoint_server::config::{Address, Listener, Settings, Tls};
+use stillpoint_server::config::{Listener, Settings, Tls};
 
 /// An authority, whose certificates are in files of its own.
 pub struct Authority {
@@ -83,10 +83,7 @@ impl Authority {
 
 pub fn start(authority: &Authority, change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
     let mut settings = Settings {
-        listeners: vec![Listener {
-            tls: true,
-            ..Listener::new(Address::Tcp("127.0.0.1:0".parse().unwrap()))
-        }],
+        listeners: vec![Listener::tcp("127.0.0.1:0".parse().unwrap())],
         tls: Some(authority.files.clone()),
         ..Settings::default()
     };
