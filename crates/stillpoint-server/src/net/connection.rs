@@ -113,25 +113,6 @@ impl Charged {
     }
 }
 
-/// Sends up to `most` bytes of `output`, as far as the socket takes them. Returns how many.
-fn send(fd: &OwnedFd, output: &mut Output, most: usize) -> Result<usize, Errno> {
-    let mut sent = 0;
-    while !output.is_empty() && sent < most {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let used = output.slices(&mut slices, most - sent);
-        match send_slices(fd, &slices[..used]) {
-            Ok(bytes) => {
-                output.advance(bytes);
-                sent += bytes;
-            }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(sent)
-}
-
 impl Connection {
     pub(crate) fn new(
         fd: OwnedFd,
@@ -198,10 +179,24 @@ impl Connection {
     /// bytes. If something is left, `output` is not empty or [`Connection::is_stuck`] returns true.
     pub(crate) fn send(&mut self, output: &mut Output) -> Result<usize, Errno> {
         let most = self.turn_left;
-        let sent = match &mut self.tls {
-            None => send(&self.fd, output, most)?,
-            Some(tls) => tls.send(&self.fd, output, most)?,
-        };
+        let mut sent = 0;
+        if let Some(tls) = &mut self.tls {
+            sent = tls.send(&self.fd, output, most)?;
+        } else {
+            while !output.is_empty() && sent < most {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let used = output.slices(&mut slices, most - sent);
+                match send_slices(&self.fd, &slices[..used]) {
+                    Ok(bytes) => {
+                        output.advance(bytes);
+                        sent += bytes;
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
         self.turn_left -= sent;
         if output.is_empty() {
             output.clear();
@@ -347,8 +342,8 @@ impl Connection {
             Some(self.pending.left())
         };
         // After a finished request the next one has its own time. (A wrong password finishes nothing.)
-        if self.enters != enters || (!enters && self.requests != self.session.requests()) {
-            self.requests = self.session.requests();
+        if self.enters != enters || (!enters && self.requests != self.session.requests) {
+            self.requests = self.session.requests;
             self.enters = enters;
             self.renew();
         }

@@ -761,7 +761,7 @@ fn no_command_keeps_a_neighbour_waiting() {
             let mut hog = stepped.client();
             let requests = |stepped: &Stepped| {
                 let connection = stepped.worker.connections.get(index);
-                connection.map_or(0, |connection| connection.session.requests())
+                connection.map_or(0, |connection| connection.session.requests)
             };
             // What looks at all tenants or connections ends the turn.
             let most = match request.starts_with("stats") || request.starts_with("tenant") {

@@ -1,13 +1,12 @@
 //! The binary protocol.
 
-use super::{Close, Context, Session, Step, body::Then, stats};
+use super::{Close, Context, Session, Step, body::Then, lookup::Lookup, stats};
 use crate::{
     protocol::{
         self,
         binary::{HEADER, Header, Operation, Status, u32_at, u64_at},
     },
-    store::{Arithmetic, Condition, Item, Outcome, Refused},
-    watch,
+    store::{Arithmetic, Condition, Outcome, Refused},
 };
 
 /// Length of the longest extras, in bytes.
@@ -119,50 +118,29 @@ impl Session {
         let (header, directory) = (&request.header, cx.directory);
         let space = directory.route(&self.access.home, request.key);
         let key: &[u8] = if with_key { request.key } else { b"" };
+        let lookup = Lookup {
+            space,
+            key: request.key,
+            uses: true,
+            value_end: with_value.then_some(b""),
+            deadline,
+        };
         let mark = cx.out.mark();
-        let found = loop {
-            let out = &mut *cx.out;
-            let show = |item: &Item<'_>| {
-                let len = item.value().len();
-                let held = if with_value { out.hold(item) } else { None };
-                if with_value && held.is_none() {
-                    return (false, len);
-                }
-                let lengths = [4, key.len(), if with_value { len } else { 0 }];
-                header.push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
-                out.bytes.extend_from_slice(&item.flags().to_be_bytes());
-                out.bytes.extend_from_slice(key);
-                if let Some(held) = held {
-                    out.push_value(item, held);
-                }
-                (true, len)
-            };
-            match space.tenant.get(request.key, show) {
-                Some((false, len)) if super::reserve_copy(len, cx) => {}
-                found => break found,
-            }
-        };
-        // Set the expiry after building the answer: a time in the past affects later requests only.
-        let refused = match (found, deadline) {
-            (Some((false, _)), _) => Some(Status::OutOfMemory),
-            (Some(_), Some(deadline)) => match space.tenant.touch(request.key, deadline) {
-                Err(outcome @ Outcome::Refused(_)) => Some(status(&outcome)),
-                _ => None,
-            },
-            _ => None,
-        };
+        let shown = lookup.show(cx, |item, bytes| {
+            let len = if with_value { item.value().len() } else { 0 };
+            header.push_response(bytes, Status::Ok, [4, key.len(), len], item.cas());
+            bytes.extend_from_slice(&item.flags().to_be_bytes());
+            bytes.extend_from_slice(key);
+        });
+        let instead = lookup.finish(shown, deadline.is_some(), self, cx);
         if with_value {
-            space.details.get(request.key, found.is_some());
+            space.details.get(request.key, shown.is_some());
         }
-        if cx.shared.watchers.want(space, watch::FETCHERS) {
-            self.tell_get(space, request.key, found.map(|(_, len)| len), cx);
-        }
-        cx.count_get(space, found.is_some(), deadline.is_some());
-        if let Some(status) = refused {
+        if let Some(instead) = instead {
             cx.out.truncate(mark);
-            return respond(header, status, 0, cx);
+            return respond(header, instead.status, 0, cx);
         }
-        match found {
+        match shown {
             Some(_) => {}
             None if request.quiet => {}
             None if with_key => with_body(header, Status::NotFound, [key, b""], 0, cx),

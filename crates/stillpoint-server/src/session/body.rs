@@ -19,8 +19,9 @@ const DIRECT_MIN: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Body {
     draft: Draft,
-    space: Arc<Space>,
-    key: Box<[u8]>,
+    /// Where it will be stored.
+    pub(super) space: Arc<Space>,
+    pub(super) key: Box<[u8]>,
     /// Why the value cannot be stored, though not all of it has arrived.
     refused: Option<Refused>,
     /// The end of the line, which a value of the text protocol has.
@@ -98,15 +99,6 @@ impl Then {
 impl Body {
     pub(super) fn missing(&self) -> usize {
         self.draft.missing() + self.then.end_len() - self.end_len
-    }
-
-    /// Where it will be stored.
-    pub(super) fn space(&self) -> &Arc<Space> {
-        &self.space
-    }
-
-    pub(super) fn key(&self) -> &[u8] {
-        &self.key
     }
 
     /// Returns whether it can be answered: it has arrived, or was refused.

@@ -48,9 +48,9 @@ impl Session {
             }
             // The value would go where the client may no longer write, or where its key is no longer
             // looked for. (If the tenant was deleted, the store refuses it.)
-            State::Body(body) if !Arc::ptr_eq(directory.route(home, body.key()), body.space()) => {
-                let there = directory.spaces.get(&body.space().name);
-                if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {
+            State::Body(body) if !Arc::ptr_eq(directory.route(home, &body.key), &body.space) => {
+                let there = directory.spaces.get(&body.space.name);
+                if there.is_some_and(|there| Arc::ptr_eq(there, &body.space)) {
                     self.close = Some(Close::Shutdown);
                 }
             }

@@ -1,15 +1,13 @@
 //! Meta commands.
 
-use super::{Context, Session, body, operator, text};
+use super::{Context, Session, body, lookup::Lookup, operator, text};
 use crate::{
     directory::Count,
-    output::Output,
     protocol::{
         meta::{Kind, Request},
         number::push_u64,
     },
     store::{Arithmetic, Condition, Invalidate, Item, Mode, Outcome},
-    watch,
 };
 
 impl Session {
@@ -45,6 +43,13 @@ impl Session {
         let deadline = request.exptime.map(|exptime| cx.deadline(exptime.into()));
         let recache = request.recache.map(|exptime| cx.deadline(exptime.into()));
         let vivify = request.vivify.map(|exptime| cx.deadline(exptime.into()));
+        let mut lookup = Lookup {
+            space,
+            key,
+            uses: !request.untouched,
+            value_end: request.value.then_some(b"\r\n"),
+            deadline,
+        };
         let now = cx.now;
         let mark = cx.out.mark();
         let mut created = false;
@@ -52,22 +57,15 @@ impl Session {
         let mut flushed = None;
         let mut again = true;
         // An item that another client has made in between is found in the second round.
-        let found = loop {
-            let out = &mut *cx.out;
+        let shown = loop {
             let about = About {
                 created,
                 recache,
                 deadline,
             };
-            let show = |item: &Item<'_>| show(request, item, &about, now, out);
-            let found = space.tenant.look(key, !request.untouched, show);
-            if let Some(Shown::NoRoom(len)) = found
-                && super::reserve_copy(len, cx)
-            {
-                continue;
-            }
-            let (None, Some(deadline), false) = (&found, vivify, created) else {
-                break found;
+            let shown = lookup.show(cx, |item, bytes| show(request, item, &about, now, bytes));
+            let (None, Some(deadline), false) = (shown, vivify, created) else {
+                break shown;
             };
             let stored = match space.tenant.prepare(key, 0, deadline, 0) {
                 Ok(mut draft) => {
@@ -79,6 +77,8 @@ impl Session {
             match stored {
                 Ok(cas) => {
                     created = true;
+                    // Its expiry is set.
+                    lookup.deadline = None;
                     if cx.stored_deadline(space, deadline) != deadline {
                         flushed = Some(cas);
                     }
@@ -95,31 +95,20 @@ impl Session {
                 return;
             }
         };
-        // Set the expiry after building the answer: a time in the past affects later requests only.
-        let refused = match (found, deadline) {
-            (Some(Shown::NoRoom(_)), _) => Some(text::NO_MEMORY),
-            (Some(Shown::Whole), Some(deadline)) if !created => {
-                text::refused(&space.tenant.touch(key, deadline))
-            }
-            _ => None,
-        };
+        // An item that the request has created counts as found. As in memcached, a miss is no touch.
+        let touches = shown.is_some() && request.exptime.is_some();
+        let instead = lookup.finish(shown, touches, self, cx);
         if flushed.is_some() {
             // Shown it was; those that ask next do not find it, but for what has been stored since.
             let _ = space.tenant.delete(key, flushed);
         }
-        space.details.get(key, found.is_some() && !created);
-        if cx.shared.watchers.want(space, watch::FETCHERS) {
-            self.tell_get(space, key, found.is_some().then_some(0), cx);
-        }
+        space.details.get(key, shown.is_some() && !created);
         cx.count(space, Count::Meta);
-        // An item that the request has created counts as found. As in memcached, a miss is no touch.
-        let touches = found.is_some() && request.exptime.is_some();
-        cx.count_get(space, found.is_some(), touches);
-        if let Some(line) = refused {
+        if let Some(instead) = instead {
             cx.out.truncate(mark);
-            return cx.out.line(line);
+            return cx.out.line(instead.line);
         }
-        match found {
+        match shown {
             Some(_) => {}
             None if request.quiet => {}
             None => answer(request, "EN", cx),
@@ -249,28 +238,8 @@ struct About {
     deadline: Option<u32>,
 }
 
-/// The result of showing an item.
-#[derive(Debug, Clone, Copy)]
-enum Shown {
-    Whole,
-    /// Nothing was shown: the value, of this length, may not be pinned, and there is no room for a copy.
-    NoRoom(usize),
-}
-
-/// Appends the answer of `mg` for an item, inside the section: [`Output::reserve`] has made room.
-fn show(
-    request: &Request<'_>,
-    item: &Item<'_>,
-    about: &About,
-    now: u32,
-    out: &mut Output,
-) -> Shown {
-    // First: what has no room is not won either.
-    let held = if request.value { out.hold(item) } else { None };
-    if request.value && held.is_none() {
-        return Shown::NoRoom(item.value().len());
-    }
-    let bytes = &mut out.bytes;
+/// Appends the answer of `mg` for an item, but for its value.
+fn show(request: &Request<'_>, item: &Item<'_>, about: &About, now: u32, bytes: &mut Vec<u8>) {
     // As in memcached, `R` and `t` see the expiry as the tokens before them leave it: an item that this
     // request has created has none before `N`, and `T` replaces it.
     let mut due = false;
@@ -313,11 +282,6 @@ fn show(
         bytes.extend_from_slice(b" W");
     }
     bytes.extend_from_slice(b"\r\n");
-    if let Some(held) = held {
-        out.push_value(item, held);
-        out.bytes.extend_from_slice(b"\r\n");
-    }
-    Shown::Whole
 }
 
 fn push_flag(out: &mut Vec<u8>, letter: u8, value: u64) {

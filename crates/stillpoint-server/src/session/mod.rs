@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod` | the states of a connection, and which bytes are whose |
 //! | `body` | values that arrive, and the answers once they are stored |
+//! | `lookup` | a look-up of a key, whatever the protocol |
 //! | `text` | the commands of a line, and retrieval |
 //! | `meta` | meta commands |
 //! | `binary` | the binary protocol |
@@ -16,6 +17,7 @@ mod binary;
 mod body;
 mod follow;
 mod login;
+mod lookup;
 mod meta;
 mod operator;
 mod stats;
@@ -228,7 +230,7 @@ pub(crate) struct Session {
     /// Number of failed logins.
     failures: u32,
     /// Number of requests that it has begun, modulo 2^32.
-    requests: u32,
+    pub(crate) requests: u32,
 }
 
 /// The result of a step of a session.
@@ -295,11 +297,6 @@ impl Session {
         }
     }
 
-    /// Returns the number of requests that it has begun, modulo 2^32.
-    pub(crate) fn requests(&self) -> u32 {
-        self.requests
-    }
-
     fn begin(&mut self, cx: &mut Context<'_>) {
         self.requests = self.requests.wrapping_add(1);
         cx.budget -= 1;
@@ -334,9 +331,9 @@ impl Session {
     }
 
     /// Executes the requests in `input`, until it ends, the output is full, the turn is over, or the
-    /// connection ends. Returns the number of bytes consumed: the rest comes again.
+    /// connection ends. Returns the number of bytes consumed: the rest comes again. The session has
+    /// [followed](Self::follow) the directory.
     pub(crate) fn feed(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
-        self.follow(cx.directory);
         let mut at = 0;
         while self.close.is_none() && !cx.out.is_full() && !cx.is_over() {
             let rest = &input[at..];
@@ -349,14 +346,26 @@ impl Session {
                     match protocol::text::retrieval(rest) {
                         Some(head) => {
                             self.begin(cx);
-                            self.state = State::Keys(text::Keys::new(head, cx.out.mark()));
-                            Step::Consumed(head.len)
+                            let keys = text::Keys {
+                                cas: head.cas,
+                                needs_time: head.touch,
+                                exptime: None,
+                                any: false,
+                                mark: Some(cx.out.mark()),
+                            };
+                            match self.keys(keys, &rest[head.len..], cx) {
+                                Step::Consumed(bytes) => Step::Consumed(head.len + bytes),
+                                Step::Partial => Step::Consumed(head.len),
+                            }
                         }
                         None => self.line(rest, cx),
                     }
                 }
                 State::Request => self.request(rest, cx),
-                State::Keys(_) => self.keys(rest, cx),
+                &mut State::Keys(keys) => {
+                    self.state = State::Request;
+                    self.keys(keys, rest, cx)
+                }
                 State::Body(body) => {
                     let used = body.fill(rest);
                     if body.is_over()
@@ -487,14 +496,6 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     }
     *close = Some(Close::Memory);
     false
-}
-
-/// Makes room for the copy of a value of `len` bytes that may not be pinned. Returns false without memory,
-/// or if the value is longer than the limit of all buffers. Buffers of other clients do not count: a client
-/// that reads the answer keeps none of it, and otherwise clients that have kept theirs longer are ended.
-#[cold]
-fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
-    len <= cx.shared.buffer_limit() && cx.out.reserve_copy(len)
 }
 
 #[cfg(test)]

@@ -228,6 +228,9 @@ fn what_no_client_watches_is_not_told() {
     }
     let full = b"SERVER_ERROR too many clients watch\r\n";
     assert_eq!(feed(&mut new("a"), &shared, all), full);
+    let mut admin = fuzz::new_session(&directory, true, true);
+    assert_eq!(feed(&mut admin, &shared, all), b"OK\r\n");
+    drop(admin);
     let requests = b"set k 0 0 1\r\nv\r\nget k\r\nmg k v\r\nincr k 1\r\n";
     let told = |session: &mut Session| {
         let before = watch::tests::TOLD.get();
@@ -247,6 +250,7 @@ fn what_no_client_watches_is_not_told() {
     watching.clear();
     assert_eq!(told(&mut new("a")), 0);
     assert_eq!(requests_of_a_turn(&mut new("a")), 1000);
+    assert_eq!(feed(&mut new("a"), &shared, all), b"OK\r\n");
 }
 
 /// Gives each of these prefixes to the tenant of that name.

@@ -1,42 +1,31 @@
 //! The commands of the text protocol.
 
-use super::{Close, Context, Session, State, Step, body::Then};
+use super::{Close, Context, Session, State, Step, body::Then, lookup::Lookup};
 use crate::{
     directory::{Count, Space},
     log::note,
     output::{Mark, NoRoom},
     protocol::{
         number,
-        text::{self, Command, Retrieval, Storage, Token},
+        text::{self, Command, Storage, Token},
     },
     shared::Shared,
-    store::{Arithmetic, Item, Outcome},
+    store::{Arithmetic, Outcome},
     watch,
 };
 use std::sync::{Arc, atomic::Ordering};
 
 /// A retrieval command whose keys are coming.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Keys {
-    cas: bool,
+    pub(super) cas: bool,
     /// Whether the line has still to give the time.
-    needs_time: bool,
-    exptime: Option<u32>,
-    any: bool,
+    pub(super) needs_time: bool,
+    pub(super) exptime: Option<u32>,
+    /// Whether a key has come.
+    pub(super) any: bool,
     /// The start of its answer, as long as nothing of it has been sent.
-    mark: Option<Mark>,
-}
-
-impl Keys {
-    pub(super) fn new(head: Retrieval, mark: Mark) -> Self {
-        Self {
-            cas: head.cas,
-            needs_time: head.touch,
-            exptime: None,
-            any: false,
-            mark: Some(mark),
-        }
-    }
+    pub(super) mark: Option<Mark>,
 }
 
 /// The answer to a retrieval for which there is no room.
@@ -47,14 +36,7 @@ pub(super) const NOT_ADMIN: &str = "CLIENT_ERROR only an admin may do that";
 
 impl Session {
     /// Reads keys and answers them, until the input or the line ends, or the output is full.
-    pub(super) fn keys(&mut self, input: &[u8], cx: &mut Context<'_>) -> Step {
-        let State::Keys(keys) = &mut self.state else {
-            return Step::Partial;
-        };
-        let mut keys = Keys {
-            mark: keys.mark.take(),
-            ..*keys
-        };
+    pub(super) fn keys(&mut self, mut keys: Keys, input: &[u8], cx: &mut Context<'_>) -> Step {
         let mut at = 0;
         // The output has been sent meanwhile: an answer that had begun cannot be taken back, and one that
         // has not begins here.
@@ -68,7 +50,6 @@ impl Session {
                     word
                 }
                 Token::End { len } => {
-                    self.state = State::Request;
                     // A `gat` may be without keys.
                     let is_whole = keys.any || keys.exptime.is_some();
                     cx.out.line(if is_whole { "END" } else { "ERROR" });
@@ -106,51 +87,34 @@ impl Session {
                 }
             }
             let directory = cx.directory;
-            let space = directory.route(&self.access.home, key);
+            let lookup = Lookup {
+                space: directory.route(&self.access.home, key),
+                key,
+                uses: true,
+                value_end: Some(b"\r\n"),
+                deadline: keys.exptime,
+            };
             let mark = cx.out.mark();
-            let found = loop {
-                let out = &mut *cx.out;
-                let show = |item: &Item<'_>| {
-                    let len = item.value().len();
-                    let Some(held) = out.hold(item) else {
-                        return (false, len);
-                    };
-                    out.bytes.extend_from_slice(b"VALUE ");
-                    out.bytes.extend_from_slice(key);
-                    out.bytes.push(b' ');
-                    number::push_u64(&mut out.bytes, item.flags().into());
-                    out.bytes.push(b' ');
-                    number::push_u64(&mut out.bytes, len as u64);
-                    if keys.cas {
-                        out.bytes.push(b' ');
-                        number::push_u64(&mut out.bytes, item.cas());
-                    }
-                    out.bytes.extend_from_slice(b"\r\n");
-                    out.push_value(item, held);
-                    out.bytes.extend_from_slice(b"\r\n");
-                    (true, len)
-                };
-                match space.tenant.get(key, show) {
-                    Some((false, len)) if super::reserve_copy(len, cx) => {}
-                    found => break found,
+            let shown = lookup.show(cx, |item, bytes| {
+                bytes.extend_from_slice(b"VALUE ");
+                bytes.extend_from_slice(key);
+                bytes.push(b' ');
+                number::push_u64(bytes, item.flags().into());
+                bytes.push(b' ');
+                number::push_u64(bytes, item.value().len() as u64);
+                if keys.cas {
+                    bytes.push(b' ');
+                    number::push_u64(bytes, item.cas());
                 }
-            };
-            // Set the expiry after building the answer: a time in the past affects later requests only.
-            let refused = match (found, keys.exptime) {
-                (Some((false, _)), _) => Some(NO_MEMORY),
-                (Some(_), Some(exptime)) => refused(&space.tenant.touch(key, exptime)),
-                _ => None,
-            };
-            space.details.get(key, found.is_some());
-            if cx.shared.watchers.want(space, watch::FETCHERS) {
-                self.tell_get(space, key, found.map(|(_, len)| len), cx);
-            }
+                bytes.extend_from_slice(b"\r\n");
+            });
+            let instead = lookup.finish(shown, keys.exptime.is_some(), self, cx);
+            lookup.space.details.get(key, shown.is_some());
             cx.work.spend();
-            cx.count_get(space, found.is_some(), keys.exptime.is_some());
-            if let Some(line) = refused {
+            if let Some(instead) = instead {
                 // Take back at least what was written for this item.
                 cx.out.truncate(mark);
-                return self.bad_keys(keys, line, at, cx);
+                return self.bad_keys(keys, instead.line, at, cx);
             }
         }
         self.state = State::Keys(keys);
@@ -364,15 +328,6 @@ pub(super) fn failed(outcome: &Outcome) -> &'static str {
         Outcome::Refused(Refused::Key { .. }) => text::BAD_FORMAT.line,
         Outcome::Refused(Refused::Deleted) => "SERVER_ERROR the tenant has been deleted",
         _ => "SERVER_ERROR out of memory storing object",
-    }
-}
-
-/// Returns the answer for an item that was found and whose expiry could not be set; `None` if the item is
-/// gone by now.
-pub(super) fn refused(touched: &Result<(), Outcome>) -> Option<&'static str> {
-    match touched {
-        Err(outcome @ Outcome::Refused(_)) => Some(failed(outcome)),
-        _ => None,
     }
 }
 

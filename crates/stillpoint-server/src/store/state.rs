@@ -201,16 +201,10 @@ impl TenantState {
         }
     }
 
-    /// Flushes if a flush is due.
-    #[inline]
-    pub fn flush_if_due(&self, now: u32, section: &Guard<'_>) {
-        self.flush.if_due(now, || drop(self.empty_space(section)));
-    }
-
     /// Returns the present key space. Flushes it before if that is due.
     #[inline]
     pub fn space<'g>(&self, now: u32, section: &'g Guard<'_>) -> &'g Arc<KeySpace> {
-        self.flush_if_due(now, section);
+        self.flush.if_due(now, || drop(self.empty_space(section)));
         self.space.load(section)
     }
 

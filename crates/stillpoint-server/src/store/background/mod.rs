@@ -120,7 +120,8 @@ pub fn pass(store: &Arc<Inner>, turn: Option<Turn<'_>>) -> Option<Instant> {
     };
     for (number, tenant) in tenants.iter().enumerate() {
         let now = common.now();
-        tenant.flush_if_due(now, &read_lock());
+        // Flushes it if that is due.
+        _ = tenant.space(now, &read_lock());
         sweep(tenant);
         if let Some(pass) = &search
             && !pass.search(tenant, now, rest)
