@@ -28,6 +28,20 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Takes `len` bytes, a multiple of a page, from a multiple of `align`. Returns `None` if the system has
+    /// none.
+    pub fn take(source: &Source, len: usize, align: usize) -> Option<Self> {
+        let (area, base) = source.area(len, align)?;
+        // Items are found by their addresses: `layout.rs`.
+        base.as_ptr().expose_provenance();
+        Some(Self {
+            base,
+            len,
+            whole: len,
+            _area: area,
+        })
+    }
+
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -65,46 +79,7 @@ impl Memory {
     }
 }
 
-/// Where memory comes from.
-#[derive(Debug)]
-pub struct Source(imp::Source);
-
-impl Source {
-    /// Creates the source of a store with that limit, which may grow to some times that.
-    pub fn new(limit: u64) -> std::io::Result<Self> {
-        imp::Source::new(limit).map(Self)
-    }
-
-    /// Returns the size of its address space, in bytes.
-    pub fn address_space(&self) -> u64 {
-        self.0.address_space()
-    }
-
-    /// `len` bytes, a multiple of a page, from a multiple of `align`. `None` if the system has
-    /// none.
-    pub fn take(&self, len: usize, align: usize) -> Option<Memory> {
-        let (area, base) = self.0.take(len, align)?;
-        // Items are found by their addresses: `layout.rs`.
-        base.as_ptr().expose_provenance();
-        Some(Memory {
-            base,
-            len,
-            whole: len,
-            _area: area,
-        })
-    }
-
-    /// Gives what has been dropped back to the system, but for what readers may be in. Waits for
-    /// none.
-    pub fn shrink(&self) {
-        self.0.shrink();
-    }
-
-    /// Returns about how many bytes that would give back without readers.
-    pub fn reclaimable(&self) -> u64 {
-        self.0.reclaimable()
-    }
-}
+pub use imp::Source;
 
 #[cfg(not(any(miri, stillpoint_loom)))]
 mod imp {
@@ -122,6 +97,7 @@ mod imp {
     const LAZY_PART: u64 = 32;
     const LAZY: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
 
+    /// Where memory comes from.
     #[derive(Debug)]
     pub struct Source(Arena);
 
@@ -145,6 +121,7 @@ mod imp {
     }
 
     impl Source {
+        /// Creates the source of a store with that limit, which may grow to some times that.
         pub fn new(limit: u64) -> io::Result<Self> {
             let lazy = (limit / LAZY_PART).clamp(*LAZY.start(), *LAZY.end());
             let capacity = |times: u64, least: u64| {
@@ -166,20 +143,24 @@ mod imp {
             capacity(4, LEAST).or_else(|_| capacity(2, LIMITED))
         }
 
+        /// Returns the size of its address space, in bytes.
         pub fn address_space(&self) -> u64 {
             self.0.addresses().len() as u64
         }
 
-        pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
+        pub fn area(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
             let area = self.0.alloc(len, align).ok()?;
             let base = NonNull::new(area.as_ptr())?;
             Some((area, base))
         }
 
+        /// Gives what has been dropped back to the system, but for what readers may be in. Waits for
+        /// none.
         pub fn shrink(&self) {
             self.0.shrink();
         }
 
+        /// Returns about how many bytes that would give back without readers.
         pub fn reclaimable(&self) -> u64 {
             self.0.reclaimable()
         }
@@ -255,7 +236,7 @@ mod imp {
             u64::MAX
         }
 
-        pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
+        pub fn area(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
             let layout = Layout::from_size_align(len, align.max(4096)).ok()?;
             // SAFETY: the length is not 0.
             let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;

@@ -15,6 +15,6 @@ impl Pool {
     }
 
     pub fn take(&self, bytes: usize, align: usize, _: Option<Class>) -> Option<Memory> {
-        self.0.take(bytes, align)
+        Memory::take(&self.0, bytes, align)
     }
 }

@@ -176,9 +176,9 @@ impl Pool {
         if _for_segment {
             self.fresh.fetch_add(bytes as u64, Ordering::Relaxed);
         }
-        self.source.take(bytes, align).or_else(|| {
+        Memory::take(&self.source, bytes, align).or_else(|| {
             self.empty();
-            self.source.take(bytes, align)
+            Memory::take(&self.source, bytes, align)
         })
     }
 

@@ -66,15 +66,6 @@ impl Arithmetic {
             condition: Condition::default(),
         }
     }
-
-    /// Subtracts from an item that must be there.
-    #[must_use]
-    pub fn decrement(delta: u64) -> Self {
-        Self {
-            decrement: true,
-            ..Self::increment(delta)
-        }
-    }
 }
 
 /// What [`Tenant::arithmetic`](super::Tenant::arithmetic) has stored.
