@@ -64,21 +64,6 @@ fn a_client_that_reads_slowly_gets_everything() {
 }
 
 #[test]
-fn a_value_that_does_not_come_is_given_up() {
-    let server = start(Settings {
-        send_timeout: 1,
-        ..Settings::default()
-    });
-    let (mut half, mut other) = (server.client(), server.client());
-    half.send("set k 0 0 100\r\nhalf");
-    half.ends();
-    assert_eq!(other.stat("", "slow_kicks"), "1");
-    other.ask("get k\r\n", "END\r\n");
-    // One that is merely silent stays.
-    other.ask("mn\r\n", "MN\r\n");
-}
-
-#[test]
 fn silent_clients_are_dropped_where_that_is_asked() {
     let server = start(Settings {
         idle_timeout: 1,
@@ -117,34 +102,9 @@ fn more_clients_than_allowed_are_told_and_an_admin_comes_in() {
     });
 }
 
+/// Of values that have not come whole.
 #[test]
-fn connection_buffers_have_a_limit_together() {
-    let server = start(Settings {
-        buffer_max: 256 << 10,
-        ..Settings::default()
-    });
-    let mut other = server.client();
-    let value = "x".repeat(4000);
-    other.set("k", &value);
-    let mut stuck: Vec<_> = (0..40).map(|_| server.client()).collect();
-    for client in &mut stuck {
-        client
-            .0
-            .set_write_timeout(Some(std::time::Duration::from_millis(20)))
-            .unwrap();
-        // As much as the server takes.
-        let _ = std::io::Write::write_all(&mut client.0, "get k\r\n".repeat(10_000).as_bytes());
-    }
-    common::until(|| other.stat("", "read_buf_oom") != "0");
-    let held = other.number("read_buf_bytes");
-    assert!(held <= 512 << 10, "{held}");
-    drop(stuck);
-    common::until(|| other.stat("", "read_buf_bytes") == "0");
-}
-
-/// Of a value that has not come whole, too.
-#[test]
-fn values_that_do_not_come_count_to_that_limit() {
+fn values_that_do_not_come_count_to_the_limit_of_buffers() {
     let server = start(Settings {
         buffer_max: 256 << 10,
         // Of several, each could end one too many.
@@ -170,31 +130,6 @@ fn values_that_do_not_come_count_to_that_limit() {
         other.ask(format!("{}\r\n", &value[1..]), "STORED\r\n");
     }
     assert_eq!(other.stat("", "read_buf_oom"), "8");
-}
-
-#[test]
-fn hundreds_of_clients() {
-    let server = start(Settings {
-        max_connections: 2000,
-        ..Settings::default()
-    });
-    // As many as this process has descriptors for, each at both ends.
-    let mut clients: Vec<_> = (0..300).map(|_| server.client()).collect();
-    for (i, client) in clients.iter_mut().enumerate() {
-        client.send(format!("set k{i} 0 0 1\r\nx\r\n"));
-    }
-    for client in &mut clients {
-        client.expect("STORED\r\n");
-    }
-    let mut one = server.client();
-    assert_eq!(one.stat("", "curr_connections"), "301");
-    assert_eq!(
-        one.stat("", "read_buf_bytes"),
-        "0",
-        "idle clients have no buffers"
-    );
-    drop(clients);
-    common::until(|| one.stat("", "curr_connections") == "1");
 }
 
 /// Ordinary multigets, whatever one client has asked for and does not read.

@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{Client, Running, until};
+use common::{Running, until};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use stillpoint_server::config::{Settings, Tenant};
+use stillpoint_server::config::Settings;
 
 fn start(change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
     let mut settings = Settings {
@@ -101,44 +101,6 @@ fn a_scraper_is_told_what_was_done() {
     client.ask("stats reset\r\n", "RESET\r\n");
     let body = scrape(address);
     assert_eq!(value(&body, "stillcache_stored_items_total"), 1.0);
-}
-
-/// A sum over tenants does not fall when one of them is deleted, and one that comes again is another.
-#[test]
-fn no_counter_falls() {
-    let path = common::new_path("shop");
-    let (running, address) = start(|settings| {
-        settings.tenants.push(Tenant {
-            name: "shop".into(),
-            ..Tenant::default()
-        });
-        let listener = common::listener(path.clone(), "shop", false);
-        settings.listeners.push(listener);
-    });
-    let mut admin = running.admin();
-    let shop = || {
-        let mut client = Client::connect(&path);
-        for _ in 0..3 {
-            client.set("k", "x");
-        }
-    };
-    shop();
-    let series = "stillcache_commands_total{command=\"set\"}";
-    assert_eq!(value(&scrape(address), series), 3.0);
-    admin.ask("tenant delete shop\r\n", "OK\r\n");
-    // Also if it is there again at the next scrape.
-    admin.ask("tenant create shop\r\n", "OK\r\n");
-    shop();
-    let body = scrape(address);
-    assert_eq!(value(&body, series), 6.0);
-    assert_eq!(value(&body, "stillcache_stored_items_total"), 6.0);
-    let usage = "stillpoint_tenant_usage_bytes{tenant=\"shop\"}";
-    assert!(value(&body, usage) > 0.0);
-    admin.ask("tenant delete shop\r\n", "OK\r\n");
-    assert_eq!(value(&scrape(address), series), 6.0);
-    // Its memory is given back in the background.
-    until(|| !scrape(address).contains("tenant=\"shop\""));
-    assert_eq!(value(&scrape(address), series), 6.0);
 }
 
 #[test]

@@ -348,48 +348,6 @@ fn a_client_whose_tenant_was_deleted_stores_nothing() {
     assert_eq!(admin.stat("tenant a", "curr_items"), "1");
 }
 
-/// The numbers of events are a client's own: what others see cannot be counted by them.
-#[test]
-fn watchers_see_and_count_their_own_events_and_have_a_limit() {
-    let (server, own) = with_tenant(Settings::default());
-    let (mut watcher, mut a) = (Client::connect(&own), Client::connect(&own));
-    let (mut all, mut other) = (server.admin(), server.client());
-    watcher.ask("watch fetchers\r\n", "OK\r\n");
-    all.ask("watch fetchers\r\n", "OK\r\n");
-    for number in 1..=3 {
-        other.ask("get x\r\nget y\r\n", "END\r\nEND\r\n");
-        a.ask("get k\r\n", "END\r\n");
-        let line = watcher.line();
-        assert!(
-            line.contains(&format!(" gid={number} type=item_get key=k ")),
-            "{line}"
-        );
-    }
-    for number in 1..=9 {
-        assert!(all.line().contains(&format!(" gid={number} ")));
-    }
-    let mut more = Vec::new();
-    // As many of each tenant, whatever others do.
-    for watches in 0..20 {
-        if watches > 0 {
-            let mut client = Client::connect(&own);
-            client.ask("watch\r\n", "OK\r\n");
-            more.push(client);
-        }
-        let mut client = server.client();
-        client.ask("watch\r\n", "OK\r\n");
-        more.push(client);
-    }
-    a.ask("watch\r\n", "SERVER_ERROR too many clients watch\r\n");
-    other.ask("watch\r\n", "SERVER_ERROR too many clients watch\r\n");
-    server.admin().ask("watch\r\n", "OK\r\n");
-    drop(more);
-    common::until(|| {
-        other.send("watch\r\n");
-        other.line() == "OK"
-    });
-}
-
 /// What is counted for the server is for those that see all of it.
 #[test]
 fn a_tenant_is_not_told_what_others_do() {

@@ -52,28 +52,6 @@ fn change_users(shared: &Shared, change: impl Fn(&mut User)) {
     });
 }
 
-#[test]
-fn a_long_dump_gives_others_their_turns() {
-    let (shared, mut session) = open();
-    for key in 0..5000 {
-        let request = format!("set {key} 0 0 1\r\nx\r\n");
-        feed(&mut session, &shared, request.as_bytes());
-    }
-    let mut request = &b"lru_crawler metadump all\r\n"[..];
-    let (mut lines, mut turns) = (0, 0);
-    loop {
-        let (bytes, _, is_over) = turn(&mut session, &shared, std::mem::take(&mut request));
-        lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
-        turns += 1;
-        if !session.has_more() {
-            break;
-        }
-        assert!(is_over);
-    }
-    assert_eq!(lines, 5000 + 1);
-    assert!(turns >= 4);
-}
-
 /// A turn ends after a bounded amount of work: values copied, items touched, requests that do next to
 /// nothing.
 #[test]

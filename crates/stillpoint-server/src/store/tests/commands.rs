@@ -1,45 +1,11 @@
-//! Each command, with its outcomes.
+//! What commands do beside what [`model`](super::model) compares.
 
 use super::*;
-use crate::store::{Arithmetic, Cursor, Invalidate, KEY_MAX, Refused};
+use crate::store::{Invalidate, KEY_MAX, Refused};
 use std::{convert::Infallible, ptr};
 
 fn compare(cas: u64) -> Condition {
     Condition::of(Some(cas))
-}
-
-#[test]
-fn modes_ask_for_an_item_or_for_none() {
-    let (_store, tenant, _) = store_of(1 << 20, true);
-    let store = |key: &[u8], value: &[u8], mode| tenant.set(key, 3, 0, value, mode, ANY);
-    for mode in [Mode::Replace, Mode::Append, Mode::Prepend] {
-        assert_eq!(store(b"k", b"v", mode), Err(Outcome::NotStored));
-    }
-    store(b"k", b"b", Mode::Add).unwrap();
-    assert_eq!(store(b"k", b"x", Mode::Add), Err(Outcome::NotStored));
-    store(b"k", b"c", Mode::Append).unwrap();
-    store(b"k", b"a", Mode::Prepend).unwrap();
-    assert_eq!(value_of(&tenant, b"k").unwrap(), b"abc");
-    assert_eq!(tenant.get(b"k", |item| item.flags()), Some(3));
-    store(b"k", b"", Mode::Replace).unwrap();
-    assert_eq!(value_of(&tenant, b"k").unwrap(), b"");
-    assert_eq!(tenant.delete(b"k", None), Ok(()));
-    assert_eq!(tenant.delete(b"k", None), Err(Outcome::NotFound));
-    assert_eq!(tenant.statistics().items, 0);
-}
-
-#[test]
-fn cas_values_decide_and_are_told() {
-    let (_store, tenant, _) = store_of(1 << 20, true);
-    let first = set(&tenant, b"k", b"1").unwrap();
-    assert_eq!(tenant.get(b"k", |item| item.cas()), Some(first));
-    let swap = |condition| tenant.set(b"k", 0, 0, b"2", Mode::Set, condition);
-    assert_eq!(swap(compare(first + 9)), Err(Outcome::Exists));
-    let second = swap(compare(first)).unwrap();
-    assert!(second > first);
-    assert_eq!(tenant.delete(b"k", Some(first)), Err(Outcome::Exists));
-    assert_eq!(tenant.delete(b"k", Some(second)), Ok(()));
-    assert_eq!(swap(compare(second)), Err(Outcome::NotFound));
 }
 
 #[test]
@@ -137,26 +103,6 @@ fn set_if(tenant: &Tenant, key: &[u8], condition: Condition) -> Result<u64, Outc
 }
 
 #[test]
-fn numbers_wrap_stop_and_keep_their_length() {
-    let (_store, tenant, _) = store_of(1 << 20, true);
-    let run = |what| tenant.arithmetic(b"n", what).map(|number| number.value);
-    assert_eq!(run(Arithmetic::increment(1)), Err(Outcome::NotFound));
-    let initial = Arithmetic {
-        initial: Some((10, 0)),
-        ..Arithmetic::increment(1)
-    };
-    assert_eq!(run(initial), Ok(10));
-    assert_eq!(run(initial), Ok(11));
-    assert_eq!(run(Arithmetic::decrement(2)), Ok(9));
-    assert_eq!(value_of(&tenant, b"n").unwrap(), b"9 ");
-    assert_eq!(run(Arithmetic::decrement(20)), Ok(0));
-    set(&tenant, b"n", b"18446744073709551615").unwrap();
-    assert_eq!(run(Arithmetic::increment(3)), Ok(2));
-    set(&tenant, b"n", b"two").unwrap();
-    assert_eq!(run(Arithmetic::increment(1)), Err(Outcome::NotANumber));
-}
-
-#[test]
 fn items_expire_in_their_second_and_touch_moves_that() {
     let (store, tenant, clock) = store_of(1 << 20, true);
     let now = clock.now();
@@ -229,28 +175,6 @@ fn what_is_too_long_is_refused() {
     let append = tenant.set(&key, 0, 0, b"1", Mode::Append, ANY);
     assert_eq!(append, Err(refused));
     assert_eq!(value_of(&tenant, &key).unwrap().len(), max);
-}
-
-#[test]
-fn a_walk_finds_each_item_once_while_the_table_grows() {
-    let many = if cfg!(miri) { 60 } else { 5000 };
-    let (_store, tenant, _) = store_of(16 << 20, true);
-    let put = |number: u32| drop(set(&tenant, &number.to_le_bytes(), b"v"));
-    (0..many).for_each(put);
-    let (mut cursor, mut seen) = (Cursor::default(), vec![0; many as usize]);
-    let mut next = many;
-    while tenant.keys(&mut cursor, 10, |item| {
-        let number = u32::from_le_bytes(item.key().try_into().unwrap());
-        if let Some(seen) = seen.get_mut(number as usize) {
-            *seen += 1;
-        }
-    }) {
-        (0..20).for_each(|more| put(next + more));
-        next += 20;
-    }
-    assert!(seen.iter().all(|&times| times == 1));
-    assert_eq!(tenant.statistics().items, u64::from(next));
-    assert!((0..next).all(|number| value_of(&tenant, &number.to_le_bytes()).is_some()));
 }
 
 #[test]

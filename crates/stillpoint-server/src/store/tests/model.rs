@@ -18,10 +18,12 @@ enum Command {
     Draft(u64, usize, Mode),
     /// Whether it expects the CAS value that the item has.
     Compare(u64, usize, bool),
-    Delete(u64),
+    /// Whether it expects the CAS value that the item has; `None` if it expects none.
+    Delete(u64, Option<bool>),
     Get(u64),
     Touch(u64, u32),
-    Add(u64, u64),
+    /// Whether it is subtracted.
+    Add(u64, u64, bool),
     Invalidate(u64),
     Advance(u32),
     Flush(u32),
@@ -47,10 +49,10 @@ fn command() -> impl Strategy<Value = Command> {
         10 => (key(), length(), expiry(), mode()).prop_map(|(k, l, e, m)| Set(k, l, e, m)),
         2 => (key(), length(), mode()).prop_map(|(k, l, m)| Draft(k, l, m)),
         2 => (key(), length(), any::<bool>()).prop_map(|(k, l, c)| Compare(k, l, c)),
-        2 => key().prop_map(Delete),
+        2 => (key(), any::<Option<bool>>()).prop_map(|(k, c)| Delete(k, c)),
         8 => key().prop_map(Get),
         2 => (key(), expiry()).prop_map(|(k, e)| Touch(k, e)),
-        2 => (key(), 0..1000u64).prop_map(|(k, d)| Add(k, d)),
+        2 => (key(), 0..1000u64, any::<bool>()).prop_map(|(k, n, d)| Add(k, n, d)),
         1 => key().prop_map(Invalidate),
         1 => (1..5u32).prop_map(Advance),
         1 => prop_oneof![9 => Just(5u32), 1 => Just(0u32)].prop_map(Flush),
@@ -63,15 +65,17 @@ fn command() -> impl Strategy<Value = Command> {
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     value: Vec<u8>,
+    flags: u32,
     exptime: u32,
     cas: u64,
     stale: bool,
 }
 
 impl Entry {
-    fn new(value: Vec<u8>, exptime: u32) -> Self {
+    fn new(value: Vec<u8>, flags: u32, exptime: u32) -> Self {
         Self {
             value,
+            flags,
             exptime,
             cas: 0,
             stale: false,
@@ -124,6 +128,7 @@ impl Model {
             .retain(|_, entry| entry.exptime == 0 || entry.exptime > now);
         let found = self.tenant.peek(&name(key), |item| Entry {
             value: item.value().to_vec(),
+            flags: item.flags(),
             exptime: item.exptime(),
             cas: item.cas(),
             stale: item.is_stale(),
@@ -149,17 +154,17 @@ impl Model {
     fn set(&mut self, key: u64, len: usize, exptime: u32, mode: Mode, draft: bool) {
         let old = self.sync(key);
         self.version += 1;
-        let new = pattern(key, self.version, len);
+        let (new, flags) = (pattern(key, self.version, len), self.version as u32);
         let result = if draft {
             self.tenant
-                .prepare(&name(key), 7, exptime, len)
+                .prepare(&name(key), flags, exptime, len)
                 .map_err(Outcome::from)
                 .and_then(|mut draft| {
                     draft.push(&new)?;
                     draft.store(mode, ANY)
                 })
         } else {
-            self.tenant.set(&name(key), 7, exptime, &new, mode, ANY)
+            self.tenant.set(&name(key), flags, exptime, &new, mode, ANY)
         };
         // To make room for it, the item itself may have been evicted.
         let is_there = old.is_some() && !(self.evict && result == Err(Outcome::NotStored));
@@ -179,14 +184,14 @@ impl Model {
                 self.items.remove(&key);
             }
             (Mode::Append, Some(old)) => {
-                let value = [old.value, new].concat();
-                self.stored(key, result, Entry::new(value, old.exptime));
+                let value = [&old.value[..], &new].concat();
+                self.stored(key, result, Entry::new(value, old.flags, old.exptime));
             }
             (Mode::Prepend, Some(old)) => {
-                let value = [new, old.value].concat();
-                self.stored(key, result, Entry::new(value, old.exptime));
+                let value = [&new, &old.value[..]].concat();
+                self.stored(key, result, Entry::new(value, old.flags, old.exptime));
             }
-            _ => self.stored(key, result, Entry::new(new, exptime)),
+            _ => self.stored(key, result, Entry::new(new, flags, exptime)),
         }
     }
 
@@ -212,14 +217,23 @@ impl Model {
                         self.items.remove(&key);
                     }
                     (Some(_), _) if !right => assert_eq!(result, Err(Outcome::Exists)),
-                    _ => self.stored(key, result, Entry::new(value, 0)),
+                    _ => self.stored(key, result, Entry::new(value, 0, 0)),
                 }
             }
-            Command::Delete(key) => {
-                let was = self.sync(key).is_some();
-                let deleted = self.tenant.delete(&name(key), None).is_ok();
-                assert!(deleted == was || self.evict && was, "of key {key}");
-                self.items.remove(&key);
+            Command::Delete(key, right) => {
+                let old = self.sync(key).map(|old| old.cas);
+                let compare = right.map(|right| old.unwrap_or(1) + u64::from(!right));
+                let expected = match (old, right) {
+                    (None, _) => Err(Outcome::NotFound),
+                    (_, Some(false)) => Err(Outcome::Exists),
+                    _ => Ok(()),
+                };
+                let deleted = self.tenant.delete(&name(key), compare);
+                let is_gone = self.evict && deleted == Err(Outcome::NotFound);
+                assert!(deleted == expected || is_gone, "of key {key}: {deleted:?}");
+                if deleted != Err(Outcome::Exists) {
+                    self.items.remove(&key);
+                }
             }
             Command::Get(key) => {
                 let entry = self.sync(key);
@@ -239,10 +253,11 @@ impl Model {
                     Err(other) => panic!("{other}"),
                 }
             }
-            Command::Add(key, delta) => {
+            Command::Add(key, delta, decrement) => {
                 let entry = self.sync(key);
                 let what = Arithmetic {
                     initial: Some((delta, 0)),
+                    decrement,
                     ..Arithmetic::increment(delta)
                 };
                 let result = self.tenant.arithmetic(&name(key), what);
@@ -251,10 +266,18 @@ impl Model {
                 let mut new = match entry {
                     Some(entry) if !number.created => {
                         assert!(entry.value.len() <= 32 && text.len() <= entry.value.len().max(20));
+                        let before = std::str::from_utf8(&entry.value).ok();
+                        if let Some(before) = before.and_then(|text| text.trim_end().parse().ok()) {
+                            let after = match decrement {
+                                true => u64::saturating_sub(before, delta),
+                                false => u64::wrapping_add(before, delta),
+                            };
+                            assert_eq!(number.value, after);
+                        }
                         let value = format!("{:<1$}", number.value, entry.value.len()).into_bytes();
                         Entry { value, ..entry }
                     }
-                    _ => Entry::new(text, 0),
+                    _ => Entry::new(text, 0, 0),
                 };
                 new.cas = number.cas;
                 self.items.insert(key, new);
