@@ -1,5 +1,5 @@
 //! An index, segments, and the items in them. What stands on lists, charges and memory of the system
-//! is done here as `space.rs`, `evict.rs` and `pool.rs` do it.
+//! is done here as `key_space.rs`, `evict.rs` and `pool.rs` do it.
 
 use crate::store::{
     access::{Access, CasWord},
