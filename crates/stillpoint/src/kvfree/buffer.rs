@@ -29,7 +29,6 @@ use super::{
     page::{Page, PageList, SLOTS, Tally},
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
-    throttle::SLICE,
 };
 use crate::{
     gp::Cookie,
@@ -63,6 +62,10 @@ pub(crate) enum Pushed {
 
 /// The limit of a thread that the drain does not look at: each append takes the slow path.
 const PARKED: usize = 0;
+
+/// Number of objects that a retire frees at most of its thread's queue, a third of a page: with
+/// smaller slices the mean retire takes longer, with larger ones the longest.
+pub(super) const SLICE: usize = SLOTS.div_ceil(3);
 
 /// Number of appends between two slices: half of what a slice frees, so that the queue becomes
 /// shorter.

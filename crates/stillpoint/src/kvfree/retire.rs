@@ -29,13 +29,13 @@
 //! its own pages.
 
 use super::{
-    buffer::{Added, Pushed, ThreadBuffer},
+    buffer::{Added, Pushed, SLICE, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, SLOTS, Slot, Tally, footprint_of, free_slots},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
-    throttle::{PAGES_PER_SLICE, SLICE},
+    throttle::PAGES_PER_SLICE,
 };
 use crate::{
     gp::{Engine, Record},

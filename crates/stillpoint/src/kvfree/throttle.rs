@@ -66,10 +66,6 @@ use crate::{
 /// cache. Its quota stays below 576 KiB (`quota.rs`).
 pub(super) const LARGEST_SHARE: usize = 1 << 20;
 
-/// Number of objects that a retire frees at most of its thread's queue, a third of a page: with
-/// smaller slices the mean retire takes longer, with larger ones the longest.
-pub(super) const SLICE: usize = SLOTS.div_ceil(3);
-
 /// A slice is of at most this many pages: those of large objects have few.
 pub(super) const PAGES_PER_SLICE: usize = 2;
 
@@ -357,7 +353,7 @@ mod tests {
         gp::{BarrierMode, Flavour, Seq, Sequence, Server, Waited, policy::Sound},
         kvfree::{
             Destructor, OnNoPage, Retirer, SLOTS,
-            buffer::Pushed,
+            buffer::{Pushed, SLICE},
             page::Page,
             request::{Channel, RetireRequest},
             retire::Reclaimer,

@@ -11,7 +11,8 @@ use super::{
     core::{RCU, global_id},
     domain::{Domain, Kept, home},
     guard::Section,
-    retired::{CopyOut, Retired, Weigher, retire_value},
+    retired::{CopyOut, Retired, Weigher, request},
+    thread,
     weigh::Weigh,
 };
 use std::{
@@ -673,9 +674,10 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         if let Some(value) = NonNull::new(old)
             && self.copy_of_first(old).is_none()
         {
+            let core = home(&self.domain).core();
             // SAFETY: it came out of a box when it was stored; it has just been unlinked, which only
-            // one thread can.
-            unsafe { retire_value(home(&self.domain), value, self.weigh) };
+            // one thread can; and it is Send.
+            unsafe { thread::retire(core, request(core, value, self.weigh)) };
         }
     }
 

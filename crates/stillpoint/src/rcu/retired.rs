@@ -1,10 +1,14 @@
 //! A value that has been taken out of a cell, and may still have readers.
 
 use super::{
+    core::Core,
     domain::{Domain, Kept, home},
     thread,
 };
-use crate::{gp::Cookie, kvfree::RetireRequest};
+use crate::{
+    gp::{Cookie, policy::Sound},
+    kvfree::RetireRequest,
+};
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
 
 /// Function that clones a value, which is not in a box, into one.
@@ -129,8 +133,9 @@ impl<T: Send + Sync + 'static> Deref for Retired<T> {
 impl<T: Send + Sync + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
         if self.copy.is_none() {
-            // SAFETY: by `new`'s contract; this is the end of our own use.
-            unsafe { retire_value(self.domain(), self.value, self.weigh) };
+            let core = self.domain().core();
+            // SAFETY: by `new`'s contract, and T is Send; this is the end of our own use.
+            unsafe { thread::retire(core, request(core, self.value, self.weigh)) };
         }
     }
 }
@@ -141,28 +146,22 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Retired<T> {
     }
 }
 
-/// Retires the value of a cell of `domain`. It is weighed now, because a cell is one word and
-/// cannot remember what its value weighed when it was stored. The answer is kept with the page, so
-/// the value is weighed only once.
+/// Returns the request to retire the value of a cell of the domain of `core`. The value is weighed
+/// now, because a cell is one word and cannot remember what its value weighed when it was stored.
 ///
 /// # Safety
 ///
-/// `value` came out of a box, new readers of `domain` cannot find it, and only this frees it.
+/// `value` came out of a box; until this returns, nothing frees it, and readers only read it.
 #[inline]
-pub(super) unsafe fn retire_value<T: Send + Sync + 'static>(
-    domain: &Domain,
+pub(super) unsafe fn request<T>(
+    core: &Core<Sound>,
     value: NonNull<T>,
     weigh: Option<Weigher<T>>,
-) {
-    let core = domain.core();
-    let request = match weigh {
-        None => RetireRequest::boxed(value),
-        Some(weigh) => {
-            // SAFETY: only what follows frees it, and readers only read.
-            let value_ref = unsafe { value.as_ref() };
-            RetireRequest::weighed(value, core.weigh(|| weigh(value_ref)))
-        }
+) -> RetireRequest {
+    let Some(weigh) = weigh else {
+        return RetireRequest::boxed(value);
     };
-    // SAFETY: the caller's promise; T is Send, so it may be freed on any thread.
-    unsafe { thread::retire(core, request) };
+    // SAFETY: the caller's promise.
+    let weight = core.weigh(|| weigh(unsafe { value.as_ref() }));
+    RetireRequest::weighed(value, weight)
 }
