@@ -30,7 +30,7 @@ use std::{
 };
 use stillpoint_map::internal::prefetch;
 #[cfg(not(stillpoint_loom))]
-use stillpoint_map::internal::{Entry, Found};
+use stillpoint_map::internal::{Entry, Found, Live};
 use stillpoint_platform::sync::{AtomicU8, AtomicU64, Ordering};
 
 /// The stage of an entry's life.
@@ -416,7 +416,7 @@ impl Id {
         // SAFETY: in bounds of the entry, as `of` has made it.
         let entry: NonNull<Entry<K, Node<V>>> = unsafe { self.0.byte_sub(offset) }.cast();
         // SAFETY: the caller's promise.
-        unsafe { Found::of(entry.cast()) }
+        unsafe { Found::of(Live::of(entry.cast())) }
     }
 
     /// Fetches what the entry's neighbours in its queue change when another one takes its place: while

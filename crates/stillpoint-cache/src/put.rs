@@ -86,10 +86,10 @@ where
 /// Puts the entry that is `made` where `old` is in the map. Returns `None`, and leaves it, if that is not there
 /// any more.
 ///
-/// # Safety
+/// # Panics
 ///
-/// The hashes are the same.
-unsafe fn swap<'g, K, V>(
+/// If the hashes differ.
+fn swap<'g, K, V>(
     store: &'g Pinned<K, V>,
     old: Found<'g, K, Node<V>>,
     made: &mut Made<K, Node<V>>,
@@ -98,8 +98,7 @@ where
     K: Send + 'static,
     V: Send + 'static,
 {
-    // SAFETY: the caller's promise.
-    let swapped = unsafe { store.swap(old, made.take()?) };
+    let swapped = store.swap(old, made.take()?);
     swapped.map_err(|new| *made = Some(new)).ok()
 }
 
@@ -328,8 +327,7 @@ where
                         // Under the lock, as the new entry is found at once: an invalidation that comes after
                         // this takes that one. If it fails, another insert has replaced the old one, and waits
                         // for the lock.
-                        // SAFETY: the hashes are the same.
-                        let new = unsafe { swap(store, old, made) }?;
+                        let new = swap(store, old, made)?;
                         let old = Some((old, presence.cause(Cause::Replaced)));
                         let held = Some((state, locked));
                         return Some(Published { new, old, held });
@@ -371,8 +369,8 @@ where
             }
             see(is_found.then(|| &old.get().value.value));
             unpublished(made).value.meta.set_replaced(Some(Id::of(old)));
-            // SAFETY: the hashes are the same, or this one would not have been found.
-            if let Some(new) = unsafe { swap(store, old, made) } {
+            // The hashes are the same, or this one would not have been found.
+            if let Some(new) = swap(store, old, made) {
                 return Some(published(new, Some((old, presence.cause(cause)))));
             }
         }

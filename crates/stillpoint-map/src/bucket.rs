@@ -35,13 +35,12 @@
 //! inserted, or has been removed. A bucket that was cut off just then is the thread's, and lost with it.
 
 use crate::{
-    section::Live,
+    section::{Live, Unshared},
     slot::{Head, Slot},
     table::{AnyBucket, Old},
     word::{Offset, SLOTS, Word},
 };
 use std::{
-    alloc::Layout,
     iter,
     mem::{self, ManuallyDrop},
     ptr::{self, NonNull},
@@ -264,27 +263,15 @@ impl Bucket {
     }
 }
 
-/// A bucket that no other thread of this process reaches: in a chain or a table that is being made.
-#[derive(Clone, Copy, Debug)]
-pub struct Unshared<'t>(&'t Bucket);
-
-impl<'t> Unshared<'t> {
-    /// # Safety
-    ///
-    /// No other thread of this process reaches it as long as the result is used.
-    #[inline(always)]
-    pub unsafe fn of(bucket: &'t Bucket) -> Self {
-        Self(bucket)
-    }
-
+impl Unshared<&Bucket> {
     #[inline(always)]
     pub fn set_word(self, word: Word) {
-        self.0.set_word(word);
+        self.get().set_word(word);
     }
 
     #[inline(always)]
     pub fn set_slot(self, slot: usize, value: Slot<'_>) {
-        self.0.set_slot(slot, value);
+        self.get().set_slot(slot, value);
     }
 
     /// Links `next` behind this bucket, whose word was to be `word`. Returns `next`.
@@ -295,7 +282,7 @@ impl<'t> Unshared<'t> {
         self.set_word(word.linked());
         // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference, whose writes would
         // end what the link may be used for.
-        Self(unsafe { next.as_ref() })
+        unsafe { Self::of(next.as_ref()) }
     }
 }
 
@@ -308,39 +295,34 @@ unsafe impl Send for OldBucket {}
 
 // SAFETY: from a box.
 unsafe impl Old for OldBucket {
-    fn block(&self) -> (NonNull<u8>, Layout) {
-        (self.0.cast(), Layout::new::<Bucket>())
-    }
-}
+    type Target = Bucket;
 
-impl OldBucket {
-    /// Returns the pointer, which comes from a box.
-    #[cfg(test)]
-    pub fn pointer(&self) -> NonNull<Bucket> {
+    fn pointer(&self) -> NonNull<Bucket> {
         self.0
     }
 }
 
 impl AnyBucket for &Bucket {
+    type Old = OldBucket;
+
     #[inline(always)]
     fn word(self) -> Word {
         Bucket::word(self)
     }
 
-    unsafe fn clear(self) {
-        if self.word() != Word::EMPTY {
-            (0..SLOTS).for_each(|slot| self.set_slot(slot, Slot::NONE));
-            self.set_word(Word::EMPTY);
+    fn clear(this: Unshared<Self>) {
+        if this.get().word() != Word::EMPTY {
+            (0..SLOTS).for_each(|slot| this.set_slot(slot, Slot::NONE));
+            this.set_word(Word::EMPTY);
         }
     }
 
-    unsafe fn free_behind(self) {
-        if self.word().has_link() {
-            for link in Bucket::links_from(self.link()) {
-                // SAFETY: from a box, and by the caller's promise of no other use.
-                drop(unsafe { Box::from_raw(link.as_ptr()) });
-            }
+    fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldBucket> {
+        let link = this.get().link().filter(|_| this.get().word().has_link());
+        if link.is_some() {
+            this.set_slot(SLOTS - 1, Slot::NONE);
         }
+        Bucket::links_from(link).map(OldBucket)
     }
 }
 

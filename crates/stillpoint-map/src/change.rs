@@ -235,8 +235,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
             let old = self.store().find(hash, |other| key.equivalent(other))?;
             let value = update(&old.value);
             let new = self.store().new_entry(hash, old.key.clone(), value);
-            // SAFETY: both have this hash.
-            if let Ok(new) = unsafe { self.store().replace(old, new) } {
+            if let Ok(new) = self.store().replace(old, new) {
                 return Some(&new.get().value);
             }
         }
@@ -359,8 +358,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
                 }
                 (Operation::Insert(value), Some(old)) => {
                     let new = self.store().new_entry(hash, sought.own(), value);
-                    // SAFETY: both have this hash.
-                    match unsafe { self.store().replace(old, new) } {
+                    match self.store().replace(old, new) {
                         Ok(new) => {
                             return Compute::Updated {
                                 old: old.get().pair(),

@@ -6,7 +6,7 @@ use crate::{
     resize::{self, Move, Progress},
     section::{Live, Pinned, Writer},
     slab::{Arena, OwnedArena},
-    slot::{Head, Slot},
+    slot::{Head, IN_SLAB, Slot},
     table::{References, Seen, Table},
     word::{Word, tag},
 };
@@ -29,14 +29,12 @@ pub unsafe trait New: Sized {
         unsafe { self.head().as_ref() }.hash()
     }
 
-    /// # Safety
-    ///
-    /// It was put into a map in a section of the map's domain that lasts for `'g`.
-    unsafe fn publish<'g>(self) -> Live<'g, Head> {
+    /// Gives it up to a map that has it now. Returns its beginning.
+    #[inline(always)]
+    fn into_head(self) -> NonNull<Head> {
         let head = self.head();
         mem::forget(self);
-        // SAFETY: the caller's promise.
-        unsafe { Live::of(head) }
+        head
     }
 }
 
@@ -66,6 +64,10 @@ impl HasTables for Core {
             arena: RaceCell::new(),
         }
     }
+
+    fn arena(&self) -> Option<&RaceCell<OwnedArena>> {
+        Some(&self.arena)
+    }
 }
 
 impl Core {
@@ -73,16 +75,6 @@ impl Core {
     #[inline]
     pub fn made_arena(&self) -> Option<&Arena> {
         self.arena.get()
-    }
-
-    /// Closes the arena, which goes when its last slot is free.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the map; nor does the caller any more.
-    pub unsafe fn close_arena(&self) {
-        // SAFETY: the caller's promise.
-        drop(unsafe { self.arena.take_shared() });
     }
 
     /// Counts an entry that was put in.
@@ -126,12 +118,7 @@ impl Pinned<Core> {
     /// next. If the table moves, the caller helps then.
     #[inline(always)]
     pub fn add_at_once<E: New>(&self, new: E) -> Result<Live<'_, Head>, E> {
-        // SAFETY: it is published once it is in, and comes back otherwise.
-        if !unsafe { self.table().add_at_once(new.head(), new.hash()) } {
-            return Err(new);
-        }
-        // SAFETY: it was put in just now.
-        let added = unsafe { new.publish() };
+        let added = self.table().add_at_once(new)?;
         self.note_added();
         Ok(added)
     }
@@ -139,26 +126,23 @@ impl Pinned<Core> {
     /// Replaces an entry by another with the same key and hash. Fails if it is not in this map, or no
     /// longer.
     ///
-    /// # Safety
+    /// # Panics
     ///
-    /// Both have the same hash: else a walk could visit the new entry twice.
+    /// If the hashes differ: a walk could visit the new entry twice, and hand it out mutably each time.
     #[inline]
-    pub unsafe fn replace<'g, E: New>(
-        &'g self,
-        old: Live<'_, Head>,
-        new: E,
-    ) -> Result<Live<'g, Head>, E> {
+    pub fn replace<'g, E: New>(&'g self, old: Live<'_, Head>, new: E) -> Result<Live<'g, Head>, E> {
         let hash = old.hash();
+        assert_eq!(hash | IN_SLAB, new.hash() | IN_SLAB);
         let (table, mut locked) = self.table().lock(hash);
-        // SAFETY: it is published below, or not put in.
+        // SAFETY: it is given up below, or not put in.
         let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
         if !locked.replace(old, slot, tag(hash)) {
             return Err(new);
         }
         locked.unlock();
         fence_change();
-        // SAFETY: it was put in just now.
-        Ok(unsafe { new.publish() })
+        // SAFETY: it was put in just now, in this section.
+        Ok(unsafe { Live::of(new.into_head()) })
     }
 
     /// Appends the entries of the home of a hash to `found`, without those with lower hashes: all as they are
@@ -208,7 +192,7 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
                     return Err(new);
                 }
             }
-            // SAFETY: it is published next, or not put in.
+            // SAFETY: it is given up next, or not put in.
             let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
             let mut added = locked.add(slot, tag(hash));
             if added.is_none()
@@ -221,8 +205,8 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
             }
             if let Some(is_in_home) = added {
                 // Before anything that may unwind: readers find the entry, so it must not be dropped.
-                // SAFETY: it was put in just now.
-                break (table, is_in_home, unsafe { new.publish() });
+                // SAFETY: it was put in just now, in this section.
+                break (table, is_in_home, unsafe { Live::of(new.into_head()) });
             }
             drop(locked);
             spare = Some(resize::spare());

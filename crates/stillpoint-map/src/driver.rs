@@ -2,12 +2,11 @@
 
 use crate::{
     core::Core,
-    growth::{HasTables, Moves, Tables},
+    growth::{HasTables, Moves},
     reclaim::Later,
     section::{Pinned, Writer},
-    table::Kind,
 };
-use std::{cell::UnsafeCell, ops::Deref, ptr::NonNull, sync::Arc};
+use std::{cell::UnsafeCell, ptr::NonNull, sync::Arc};
 use stillpoint::{
     Domain, global,
     internal::{Kept, try_call},
@@ -46,22 +45,38 @@ impl<C: HasTables> Shared<C> {
     }
 }
 
-impl<C> Shared<C> {
-    /// Frees the tables, and lets the domain go.
+/// What a map has left, which no longer exists: no other thread uses it. Frees the tables when it is dropped, and lets
+/// the domain go, also if a callback that is queued has another share of it.
+#[derive(Debug)]
+pub struct Taken<C: HasTables = Core>(Arc<Shared<C>>);
+
+impl<C: HasTables> Taken<C> {
+    /// Closes what a map has left. Waits for a slice of the callback, if one is under way.
     ///
     /// # Safety
     ///
-    /// Closed ([`Driving::close`](crate::driving::Driving::close)). No other thread uses the map; nor does
-    /// the caller any more.
-    pub unsafe fn free<S: Kind>(&self)
-    where
-        C: Deref<Target = Tables<S>>,
-    {
-        // SAFETY: the caller's promise. A callback that may have another share is never to drive
-        // again.
+    /// No other thread uses the map, but the callback; nor does the caller, but by the result.
+    pub unsafe fn of(shared: Arc<Shared<C>>) -> Self {
+        shared.core.driving.close();
+        Self(shared)
+    }
+
+    /// Returns the core, of which only this frees anything.
+    pub fn pinned(&self) -> &Pinned<C> {
+        // SAFETY: no other thread has the map, and the callback has ended.
+        unsafe { Pinned::of(&self.0.core) }
+    }
+}
+
+impl<C: HasTables> Drop for Taken<C> {
+    fn drop(&mut self) {
+        let Shared { core, domain } = &*self.0;
+        // SAFETY: the promise of `of`. A callback that has another share is never to drive again.
         unsafe {
-            self.core.free_tables();
-            drop((*self.domain.get()).take());
+            core.free_tables();
+            // It goes when its last slot is free.
+            drop(core.arena().and_then(|arena| arena.take_shared()));
+            drop((*domain.get()).take());
         }
     }
 }
@@ -80,22 +95,6 @@ impl<C: Driven> Shared<C> {
             Arc::from_raw(this)
         };
         drive_later(domain, shared);
-    }
-}
-
-impl Shared {
-    /// Frees what the map has beside its entries, and gives it up.
-    ///
-    /// # Safety
-    ///
-    /// From [`of`](Self::of), and as for [`free`](Self::free).
-    pub unsafe fn end(this: NonNull<Self>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let shared = Arc::from_raw(this.as_ptr().cast_const());
-            shared.free();
-            shared.core.close_arena();
-        }
     }
 }
 

@@ -43,9 +43,7 @@ impl<'g, K, V> Entries<'g, K, V> {
     /// The entries of the next home, if there is one.
     pub fn next_home(&mut self) -> impl Iterator<Item = Found<'g, K, V>> {
         // SAFETY: that of `of`.
-        self.walk
-            .next_home()
-            .map(|head| unsafe { Found::typed(head) })
+        self.walk.next_home().map(|head| unsafe { Found::of(head) })
     }
 }
 
@@ -64,14 +62,14 @@ impl<'g, K, V> Iterator for Entries<'g, K, V> {
     #[inline]
     fn next(&mut self) -> Option<Found<'g, K, V>> {
         // SAFETY: as in `next_home`.
-        self.walk.next().map(|head| unsafe { Found::typed(head) })
+        self.walk.next().map(|head| unsafe { Found::of(head) })
     }
 
     #[inline]
     fn fold<B, F: FnMut(B, Found<'g, K, V>) -> B>(self, init: B, mut visit: F) -> B {
         self.walk.fold(init, |folded, head| {
             // SAFETY: as in `next_home`.
-            visit(folded, unsafe { Found::typed(head) })
+            visit(folded, unsafe { Found::of(head) })
         })
     }
 }

@@ -212,27 +212,15 @@ impl<K, V> Clone for Found<'_, K, V> {
 impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'g, K, V> Found<'g, K, V> {
-    /// The entry whose beginning was found, as it was allocated.
-    ///
-    /// # Safety
-    ///
-    /// It is that of an [`Entry`] of these types, made by [`NewEntry`], and was found in a section of
-    /// its map's domain that lasts for `'g`: before the end of that it is not freed.
-    #[inline]
-    pub unsafe fn of(head: NonNull<Head>) -> Self {
-        // SAFETY: the caller's promise.
-        Self(unsafe { Live::of(head.cast()) })
-    }
-
-    /// The entry whose beginning was found.
+    /// Returns the entry whose beginning was found.
     ///
     /// # Safety
     ///
     /// It is that of an [`Entry`] of these types, made by [`NewEntry`].
     #[inline]
-    pub(crate) unsafe fn typed(head: Live<'g, Head>) -> Self {
+    pub unsafe fn of(head: Live<'g, Head>) -> Self {
         // SAFETY: the caller's promise; all of the entry stays as long as its beginning.
-        unsafe { Self::of(head.pointer()) }
+        Self(unsafe { Live::of(head.pointer().cast()) })
     }
 
     /// Its beginning.

@@ -18,6 +18,7 @@ use crate::{
     entry::{Entry, Found},
     iter::{IntoIter, Keys, Values},
     map::HashMap,
+    section::Live,
     set::HashSet,
     store::Store,
 };
@@ -73,7 +74,7 @@ impl<'m, K, V> Exclusive<'m, K, V> {
     fn take(self) -> Option<Entry<K, V>> {
         let section = self.store.read_lock();
         // SAFETY: in the map, by the promise of `of`.
-        let found = unsafe { Found::of(self.entry.cast()) };
+        let found = unsafe { Found::of(Live::of(self.entry.cast())) };
         let removed = self.store.with_guard(&section).unlink(found);
         // SAFETY: taken out just now, by the thread that borrows the map mutably: see the file's head.
         removed.then(|| unsafe { Entry::take(self.entry) })

@@ -17,10 +17,14 @@ use crate::{
     floor::{Floor, State},
     resize::{Move, Progress, is_sparse},
     section::{Pinned, Writer},
+    slab::OwnedArena,
     table::{FEWEST_BITS, Header, Kind, MOST_BITS, NewTable, OldTable, Table},
 };
 use std::{ops::Deref, ptr};
-use stillpoint_platform::sync::{AtomicPtr, Ordering};
+use stillpoint_platform::{
+    race::RaceCell,
+    sync::{AtomicPtr, Ordering},
+};
 
 /// Number of chunks of units that the service thread moves before it turns to other callbacks: a
 /// millisecond or two, and what the system takes for the memory of the new table, of which a slice
@@ -68,6 +72,11 @@ pub trait HasTables: Sized + Deref<Target = Tables<Self::Kind>> {
     /// Makes an empty map. As [`Tables::new`].
     fn new(entries: usize, stays: bool) -> Option<Self> {
         Some(Self::of(Tables::new(entries, stays)?))
+    }
+
+    /// Returns where entries lie, if that is not the tables.
+    fn arena(&self) -> Option<&RaceCell<OwnedArena>> {
+        None
     }
 }
 
@@ -409,7 +418,7 @@ pub(crate) mod tests {
         core::{Core, New},
         section::Live,
         slot::{Head, spread},
-        table::References,
+        table::{Old, References},
         used,
         walk::Walk,
     };

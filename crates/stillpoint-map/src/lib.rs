@@ -194,6 +194,7 @@ pub mod internal {
         entry::{Entry, Found, NewEntry},
         memory::prefetch,
         nodes::{Exhausted, Node, NodeIter, Nodes},
+        section::Live,
         slab::memory::{Memory as Region, REGION},
         slot::{mix, spread},
         store::{PinnedStore, Policy, Sound, Store},

@@ -4,14 +4,14 @@
 //! a move without its lock or its second look, and an entry retired before its removal.
 
 use crate::{
-    bucket::{Locked, OldBucket, Unshared},
-    core::Core,
+    bucket::{Locked, OldBucket},
+    core::{Core, New},
     floor::Floor,
     growth::{HasTables, Tables},
     resize::{self, Move, Progress},
-    section::{Live, Pinned, Writer},
+    section::{Live, Pinned, Unshared, Writer},
     slot::{Head, Slot},
-    table::{NewTable, Table},
+    table::{NewTable, Old, Table},
     walk::Walk,
     word::{SLOTS, tag},
 };
@@ -48,6 +48,16 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
 struct Entry {
     head: Head,
     value: UnsafeCell<u32>,
+}
+
+/// An entry of the model, for its map.
+struct InModel(NonNull<Head>);
+
+// SAFETY: it stays until the end of the model.
+unsafe impl New for InModel {
+    fn head(&self) -> NonNull<Head> {
+        self.0
+    }
 }
 
 impl Entry {

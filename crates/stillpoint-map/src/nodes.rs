@@ -6,7 +6,7 @@
 use crate::{
     chain::Duplicates,
     core::{Core, New},
-    driver::Shared,
+    driver::{Shared, Taken},
     reclaim::InDomain,
     section::{Live, Pinned, Writer},
     slot::{Head, fits, spread},
@@ -152,20 +152,21 @@ impl Nodes {
     ///
     /// If `each` panics, the map's memory is never freed.
     pub fn end(self, mut each: impl FnMut(NonNull<Node>)) {
-        // It must not be closed twice.
-        let this = ManuallyDrop::new(self);
-        this.core().driving.close();
-        // SAFETY: no other thread has the map, and the service thread does not drive any more.
-        let core = unsafe { Pinned::of(this.core()) };
+        let taken = ManuallyDrop::new(ManuallyDrop::new(self).take());
         // The walk does not come back to a node.
-        let mut walk = Walk::from(Some(core.live()), Some(0));
+        let mut walk = Walk::from(Some(taken.pinned().live()), Some(0));
         while walk.step_to_used().is_some() {
             while let Some(node) = walk.next_here() {
                 each(node.pointer().cast());
             }
         }
-        // SAFETY: closed, and no other thread has the map.
-        unsafe { Shared::end(this.0) };
+        drop(ManuallyDrop::into_inner(taken));
+    }
+
+    /// Takes apart a map that is not used from now on.
+    fn take(&mut self) -> Taken {
+        // SAFETY: from an `Arc`, which this owns, and no other thread has the map.
+        unsafe { Taken::of(Arc::from_raw(self.0.as_ptr().cast_const())) }
     }
 }
 
@@ -308,8 +309,7 @@ impl PinnedNodes {
             let old = Live::<Head>::of(old.cast());
             (old, NewNode::of(new, old.hash()))
         };
-        // SAFETY: the new one has the hash of the old one.
-        unsafe { self.core().replace(old, new) }.is_ok()
+        self.core().replace(old, new).is_ok()
     }
 
     /// Takes a node out, which is the caller's after a grace period. Returns false if it is not in the
@@ -341,9 +341,7 @@ impl PinnedNodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        self.core().driving.close();
-        // SAFETY: closed, and no other thread has the map.
-        unsafe { Shared::end(self.0) };
+        drop(self.take());
     }
 }
 

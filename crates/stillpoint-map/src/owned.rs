@@ -1,20 +1,15 @@
 //! The entries of a map that is given up.
 
 use crate::{
-    count::Count,
-    driver::Shared,
-    entries::Entries,
-    entry::Entry,
-    section::{Live, Pinned},
-    walk::Walk,
+    count::Count, driver::Taken, entries::Entries, entry::Entry, section::Live, walk::Walk,
 };
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// The entries of a map that no longer exists. Those that are not taken are dropped.
 #[derive(Debug)]
 pub struct OwnedEntries<K, V> {
-    /// From an `Arc`, which this owns. `None` for a map that never had a table.
-    shared: Option<NonNull<Shared>>,
+    /// `None` for a map that never had a table. Dropped after the entries.
+    taken: Option<Taken>,
     walk: Walk<'static>,
     entries: PhantomData<Entry<K, V>>,
 }
@@ -27,18 +22,13 @@ unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 impl<K, V> OwnedEntries<K, V> {
     /// # Safety
     ///
-    /// From [`Root::take`](crate::root::Root::take) or [`Root::replace`](crate::root::Root::replace), and not used
-    /// any more. Its entries are of these types, and no other thread has the map.
-    pub(crate) unsafe fn of(shared: Option<NonNull<Shared>>) -> Self {
-        let core = shared.map(|shared| {
-            // SAFETY: the `Arc`'s that the store owned, which is there until this ends.
-            let core = unsafe { &shared.as_ref().core };
-            core.driving.close();
-            // SAFETY: no other thread has the map, and the callback has ended.
-            unsafe { Live::of(NonNull::from(Pinned::of(core))) }
-        });
+    /// Its entries are of these types.
+    pub(crate) unsafe fn of(taken: Option<Taken>) -> Self {
+        // SAFETY: it is there until this ends, and does not move.
+        let live = |taken: &Taken| unsafe { Live::of(NonNull::from(taken.pinned())) };
+        let core = taken.as_ref().map(live);
         Self {
-            shared,
+            taken,
             walk: Walk::from(core, Some(0)),
             entries: PhantomData,
         }
@@ -56,8 +46,7 @@ impl<K, V> OwnedEntries<K, V> {
     }
 
     fn counter(&self) -> Option<&Count> {
-        // SAFETY: the `Arc`'s that this owns.
-        Some(unsafe { &self.shared?.as_ref().core.count })
+        Some(&self.taken.as_ref()?.pinned().count)
     }
 }
 
@@ -84,10 +73,6 @@ impl<K, V> Drop for OwnedEntries<K, V> {
         impl<K, V> Drop for GoOn<'_, K, V> {
             fn drop(&mut self) {
                 self.0.by_ref().for_each(drop);
-                if let Some(shared) = self.0.shared.take() {
-                    // SAFETY: the `Arc` that this owns, closed in `of`.
-                    unsafe { Shared::end(shared) };
-                }
             }
         }
         let rest = GoOn(self);

@@ -27,8 +27,9 @@
 //! that have been used.
 
 use crate::{
-    bucket::{Bucket, Locked, OldBucket, Unshared},
+    bucket::{Bucket, Locked, OldBucket},
     memory::prefetch,
+    section::Unshared,
     slot::{Slot, fits},
     split::split,
     table::{Kind, References, Table, Units},
@@ -473,7 +474,7 @@ pub fn spare() -> Spare {
 
 /// Fills a bucket, and chains more behind it.
 struct Filler<'t> {
-    bucket: Unshared<'t>,
+    bucket: Unshared<&'t Bucket>,
     word: Word,
     used: usize,
     /// How many are to come.
@@ -481,7 +482,7 @@ struct Filler<'t> {
 }
 
 impl<'t> Filler<'t> {
-    fn new(bucket: Unshared<'t>, left: usize) -> Self {
+    fn new(bucket: Unshared<&'t Bucket>, left: usize) -> Self {
         Self {
             bucket,
             word: Word::EMPTY,
@@ -514,7 +515,10 @@ impl<'t> Filler<'t> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{slot::Head, table::NewTable};
+    use crate::{
+        slot::Head,
+        table::{NewTable, Old},
+    };
 
     /// It may be what a thread was filling that a fork has removed. Of a bucket that is all of its
     /// chain, and of one with a link; to a table of twice the size, and to a sparse one.

@@ -4,13 +4,13 @@
 use crate::{
     core::Core,
     domain::Home,
-    driver::Shared,
+    driver::{Shared, Taken},
     growth::HasTables,
     table::{FEWEST_BITS, Kind, Table},
 };
 use std::{alloc::handle_alloc_error, ptr::NonNull, sync::Arc};
 use stillpoint::internal::Kept;
-use stillpoint_platform::race::{Owner, RaceCell};
+use stillpoint_platform::race::RaceCell;
 
 /// The domain of a map, and its core once there is a table.
 #[derive(Debug)]
@@ -44,11 +44,6 @@ impl<C> Root<C> {
     #[inline(always)]
     pub fn core(&self) -> Option<&C> {
         Some(&self.shared.get()?.core)
-    }
-
-    /// Takes the core out. The caller owns one reference of the `Arc`.
-    pub fn take(&mut self) -> Option<NonNull<Shared<C>>> {
-        self.shared.take().map(Owner::into_raw)
     }
 }
 
@@ -99,9 +94,17 @@ impl<C: HasTables> Root<C> {
         }
     }
 
+    /// Takes the core out.
+    pub fn take(&mut self) -> Option<Taken<C>> {
+        // SAFETY: the map is borrowed mutably, and what it has shared is no longer found.
+        self.shared
+            .take()
+            .map(|shared| unsafe { Taken::of(shared) })
+    }
+
     /// Takes the core out, as [`take`](Self::take) does. The table that is left has the capacity that was asked
     /// for, if there is memory for it.
-    pub fn replace(&mut self) -> Option<NonNull<Shared<C>>> {
+    pub fn replace(&mut self) -> Option<Taken<C>> {
         let floor = self.core().map(|core| core.floor.state().bits());
         let taken = self.take();
         if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {

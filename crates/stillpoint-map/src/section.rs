@@ -90,6 +90,25 @@ impl<C, W> Deref for Writer<'_, C, W> {
     }
 }
 
+/// A bucket that no other thread of this process reaches: of a table that is being made, or is at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Unshared<B>(B);
+
+impl<B: Copy> Unshared<B> {
+    /// # Safety
+    ///
+    /// No other thread of this process reaches it as long as the result is used.
+    #[inline(always)]
+    pub unsafe fn of(bucket: B) -> Self {
+        Self(bucket)
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> B {
+        self.0
+    }
+}
+
 /// A pointer to memory that stays until `'g` ends, and in which only atomics change. But an exclusive borrower of
 /// the map may change it while no reference made of this is used, and free it; it is not used after the free. Not a
 /// reference: memory must be freed through the pointer it was allocated with.
@@ -138,6 +157,7 @@ impl<'g, T> Live<'g, T> {
         self.pointer
     }
 
+    /// Returns what it points to.
     #[inline(always)]
     pub fn get(self) -> &'g T {
         // SAFETY: that of `of`.

@@ -4,7 +4,8 @@
 //! where they go, which cannot be foretold.
 
 use crate::{
-    bucket::{Locked, Unshared},
+    bucket::{Bucket, Locked},
+    section::Unshared,
     slot::Slot,
     word::{SLOTS, Slots},
 };
@@ -12,7 +13,7 @@ use crate::{
 /// Fills the two buckets of a larger table. Returns false, and leaves anything in their slots, even false links, if
 /// the bucket has a link, or an entry whose slot has no bits of its hash left.
 #[inline]
-pub fn split(locked: &Locked<'_>, [lower, upper]: [Unshared<'_>; 2]) -> bool {
+pub fn split(locked: &Locked<'_>, [lower, upper]: [Unshared<&Bucket>; 2]) -> bool {
     let Some((home, word)) = locked.home_alone() else {
         return false;
     };
@@ -41,7 +42,7 @@ pub fn split(locked: &Locked<'_>, [lower, upper]: [Unshared<'_>; 2]) -> bool {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{bucket::Bucket, resize::spare, section::Live, slot::Head};
+    use crate::{resize::spare, section::Live, slot::Head, table::Old};
     use std::ptr::NonNull;
 
     /// Entries of a bucket of a table of two, with that many bits of the hash in each slot's.
@@ -57,9 +58,9 @@ mod tests {
         home
     }
 
-    fn unshared(halves: &[Box<Bucket>; 2]) -> [Unshared<'_>; 2] {
+    fn unshared(halves: &[Box<Bucket>; 2]) -> [Unshared<&Bucket>; 2] {
         // SAFETY: no other thread knows them.
-        [0, 1].map(|half| unsafe { Unshared::of(&halves[half]) })
+        [0, 1].map(|half| unsafe { Unshared::of(&*halves[half]) })
     }
 
     /// Where entries are, and with which tags.
@@ -125,7 +126,7 @@ mod tests {
             let half = &halves[usize::from(place[0])];
             home = spare();
             // SAFETY: no other thread knows it.
-            let unshared = unsafe { Unshared::of(&home) };
+            let unshared = unsafe { Unshared::of(&*home) };
             unshared.set_slot(0, half.slot(0));
             unshared.set_word(half.word());
         }

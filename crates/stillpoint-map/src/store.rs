@@ -177,11 +177,11 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
         let is_plain = const { !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>() };
         let (head, _) = self.core()?.table().look(hash, move |head| {
             // SAFETY: this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::typed(head) }.get();
+            let entry = unsafe { Found::<K, V>::of(head) }.get();
             (is_plain || entry.has_hash(hash)) && is_it(&entry.key)
         })?;
         // SAFETY: the same.
-        Some(unsafe { Found::typed(head) })
+        Some(unsafe { Found::of(head) })
     }
 
     /// As [`find`](Self::find); also where it is, if that is all that a removal asks.
@@ -193,11 +193,11 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
     ) -> Option<(Found<'_, K, V>, Option<Seen<'_>>)> {
         let (head, seen) = self.core()?.table().look(hash, move |head| {
             // SAFETY: this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::typed(head) }.get();
+            let entry = unsafe { Found::<K, V>::of(head) }.get();
             entry.has_hash(hash) && is_it(&entry.key)
         })?;
         // SAFETY: the same.
-        Some((unsafe { Found::typed(head) }, seen))
+        Some((unsafe { Found::of(head) }, seen))
     }
 
     /// A walk over all entries.
@@ -257,7 +257,7 @@ impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
             position = core.home_at_once(from, &mut found);
             for head in found.drain(..) {
                 // SAFETY: this map's entries are of these types.
-                let entry = unsafe { Found::<K, V>::typed(head) }.get();
+                let entry = unsafe { Found::<K, V>::of(head) }.get();
                 let (key, value) = (entry.key.clone(), entry.value.clone());
                 pinned.add_new(entry.hash(), key, value);
             }
@@ -276,7 +276,7 @@ impl<K, V, P: Policy> Drop for Store<K, V, P> {
 impl<K, V, P: Policy> Store<K, V, P> {
     /// Takes out all entries at once, and the table.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
-        // SAFETY: taken just now out of a map of these types that is borrowed mutably.
+        // SAFETY: of a map of these types.
         unsafe { OwnedEntries::of(self.root.take()) }
     }
 

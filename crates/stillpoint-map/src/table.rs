@@ -12,9 +12,10 @@
 use crate::{
     backoff::Backoff,
     bucket::{Bucket, Locked, OldBucket},
+    core::New,
     memory::Memory,
     pages::Pages,
-    section::Live,
+    section::{Live, Unshared},
     slot::{Head, Slot},
     used::Used,
     word::{Offset, Word, tag},
@@ -34,6 +35,24 @@ pub const FEWEST_BITS: u32 = 1;
 /// The most: far more buckets than there are addresses.
 pub const MOST_BITS: u32 = 42;
 
+/// The two parts of a bucket of a table that exists for as long as `'t`.
+pub struct Parts<'t, A, B> {
+    before: &'t A,
+    behind: &'t B,
+}
+
+impl<'t, A, B> Parts<'t, A, B> {
+    #[inline(always)]
+    pub fn before(&self) -> &'t A {
+        self.before
+    }
+
+    #[inline(always)]
+    pub fn behind(&self) -> &'t B {
+        self.behind
+    }
+}
+
 /// What tables are made of.
 ///
 /// # Safety
@@ -45,7 +64,7 @@ pub unsafe trait Kind: Sized {
     /// The part of a bucket behind the header.
     type Behind: Default;
     /// A bucket of a table that exists for as long as `'t`.
-    type Bucket<'t>: AnyBucket
+    type Bucket<'t>: AnyBucket<Old = Self::Old>
     where
         Self: 't;
     /// What leaves the chain behind a bucket.
@@ -63,12 +82,8 @@ pub unsafe trait Kind: Sized {
     /// A table moves to one of its size when changes have added a link for this number of its buckets.
     const BUCKETS_A_LINK: usize;
 
-    /// The bucket of these parts.
-    ///
-    /// # Safety
-    ///
-    /// They are parts of one bucket.
-    unsafe fn bucket<'t>(before: &'t Self::Before, behind: &'t Self::Behind) -> Self::Bucket<'t>;
+    /// Returns the bucket of these parts.
+    fn bucket<'t>(parts: Parts<'t, Self::Before, Self::Behind>) -> Self::Bucket<'t>;
 
     /// Returns how many entries a table of `bits` bits has before it grows.
     fn capacity(bits: u32) -> usize {
@@ -81,34 +96,50 @@ pub unsafe trait Kind: Sized {
     }
 }
 
-/// A block of the allocator that no new reader finds, and whose contents need no drop.
+/// What has left a chain, and no new reader finds: a block that was allocated as a box is. Nothing in it needs a
+/// drop, but for the atomics of models.
 ///
 /// # Safety
 ///
-/// The value owns such a block, and the block was allocated with the layout that [`block`](Self::block)
-/// returns.
-pub unsafe trait Old {
-    fn block(&self) -> (NonNull<u8>, Layout);
+/// The value owns what [`pointer`](Self::pointer) returns.
+pub unsafe trait Old: Sized {
+    type Target;
+
+    /// Returns the pointer that it was allocated with.
+    fn pointer(&self) -> NonNull<Self::Target>;
+
+    fn block(&self) -> (NonNull<u8>, Layout) {
+        (self.pointer().cast(), Layout::new::<Self::Target>())
+    }
+
+    /// What a free is to a model: a write, which no reader may be at.
+    fn overwrite(&self) {}
+
+    /// Frees it.
+    ///
+    /// # Safety
+    ///
+    /// No thread is at it any more.
+    unsafe fn free(self) {
+        self.overwrite();
+        // SAFETY: allocated as a box is; the caller's promise.
+        drop(unsafe { Box::from_raw(self.pointer().as_ptr()) });
+    }
 }
 
 /// What tables ask of a bucket.
 pub trait AnyBucket: Copy {
+    /// What the chain behind it consists of.
+    type Old: Old;
+
     fn word(self) -> Word;
 
     /// Empties a bucket that this thread has filled in vain, or a thread that a fork has removed. An empty one is only
     /// read, which takes no memory.
-    ///
-    /// # Safety
-    ///
-    /// No other thread of this process reaches it.
-    unsafe fn clear(self);
+    fn clear(this: Unshared<Self>);
 
-    /// Frees what is behind the bucket, which has not moved.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the table, nor does the caller any more.
-    unsafe fn free_behind(self);
+    /// Takes away what is behind the bucket.
+    fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = Self::Old>;
 }
 
 /// The kind of tables that refer to entries: a bucket is a cache line.
@@ -127,8 +158,8 @@ unsafe impl Kind for References {
     const BUCKETS_A_LINK: usize = 2;
 
     #[inline(always)]
-    unsafe fn bucket<'t>((): &'t (), bucket: &'t Bucket) -> &'t Bucket {
-        bucket
+    fn bucket<'t>(parts: Parts<'t, (), Bucket>) -> &'t Bucket {
+        parts.behind()
     }
 }
 
@@ -278,7 +309,8 @@ impl<'t, S: Kind> Table<'t, S> {
     pub unsafe fn at_unchecked(self, index: usize) -> S::Bucket<'t> {
         let before = self.start().cast::<S::Before>().wrapping_sub(1 + index);
         // SAFETY: the header has that many parts on each side.
-        unsafe { S::bucket(&*before, &*self.behind(index)) }
+        let (before, behind) = unsafe { (&*before, &*self.behind(index)) };
+        S::bucket(Parts { before, behind })
     }
 
     /// The addresses of the first byte of its buckets, and behind the last one.
@@ -333,11 +365,11 @@ impl<'t, S: Kind> Table<'t, S> {
     ///
     /// # Safety
     ///
-    /// As for [`AnyBucket::clear`].
+    /// As for [`Unshared::of`], of each of them.
     pub unsafe fn clear(self, buckets: Range<usize>) {
         for index in self.used().of(buckets) {
             // SAFETY: the caller's promise.
-            unsafe { self.at(index).clear() };
+            AnyBucket::clear(unsafe { Unshared::of(self.at(index)) });
         }
     }
 
@@ -456,7 +488,9 @@ impl<'t, S: Kind> Table<'t, S> {
             let bucket = self.at(index);
             if !bucket.word().is_moved() {
                 // SAFETY: the caller's promise.
-                unsafe { bucket.free_behind() };
+                let bucket = unsafe { Unshared::of(bucket) };
+                // SAFETY: the same.
+                AnyBucket::take_behind(bucket).for_each(|old| unsafe { old.free() });
             }
         }
         // SAFETY: the caller's promise.
@@ -630,34 +664,42 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
-    /// next. Returns false if nothing was done. If the table moves, the caller helps then.
+    /// Inserts `new` if that takes no more than an empty slot of its home, in this table or the next. If the
+    /// table moves, the caller helps then.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// As for [`Slot::entry`].
+    /// `new`, if nothing was done.
     #[inline(always)]
-    pub unsafe fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
-        let index = self.index(hash);
-        // SAFETY: the caller's promise.
-        let (home, slot) = unsafe { (self.home_of(hash), Slot::entry(entry, hash, self.bits())) };
-        home.add_at_once(slot, tag(hash), || self.used().claim(index))
-            // SAFETY: the same.
-            || home.word().is_moved() && unsafe { self.add_to_next(entry, hash) }
+    pub fn add_at_once<E: New>(self, new: E) -> Result<Live<'t, Head>, E> {
+        match self.add_here(new) {
+            Err(new) if self.home_of(new.hash()).word().is_moved() => self.add_to_next(new),
+            added => added,
+        }
     }
 
-    /// # Safety
-    ///
-    /// As for [`Slot::entry`].
     #[inline(never)]
-    unsafe fn add_to_next(self, entry: NonNull<Head>, hash: u64) -> bool {
-        self.next().is_some_and(|next| {
-            // SAFETY: the caller's promise.
-            let slot = unsafe { Slot::entry(entry, hash, next.bits()) };
-            let index = next.index(hash);
-            next.home_of(hash)
-                .add_at_once(slot, tag(hash), || next.used().claim(index))
-        })
+    fn add_to_next<E: New>(self, new: E) -> Result<Live<'t, Head>, E> {
+        match self.next() {
+            Some(next) => next.add_here(new),
+            None => Err(new),
+        }
+    }
+
+    /// Does this in this table alone.
+    #[inline(always)]
+    fn add_here<E: New>(self, new: E) -> Result<Live<'t, Head>, E> {
+        let (head, hash) = (new.head(), new.hash());
+        let index = self.index(hash);
+        // SAFETY: it is given up below, or not put in.
+        let slot = unsafe { Slot::entry(head, hash, self.bits()) };
+        let home = self.home_of(hash);
+        if home.add_at_once(slot, tag(hash), || self.used().claim(index)) {
+            // SAFETY: it is in the table, which exists for as long as `'t`.
+            Ok(unsafe { Live::of(new.into_head()) })
+        } else {
+            Err(new)
+        }
     }
 
     /// Takes an entry out, if that takes no more than its home, and this table does not move. Returns

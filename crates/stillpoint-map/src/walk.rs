@@ -95,10 +95,7 @@ impl<'g> Walk<'g> {
         self.position = current.hash_behind((table, index, word));
         // What a bucket has may have changed when the walk comes there, and may be free by then:
         // nothing but time depends on it.
-        if index + FAR < table.buckets() {
-            // SAFETY: there are.
-            unsafe { fetch(table, index) };
-        }
+        fetch(table, index);
         Some((table, index, word))
     }
 
@@ -130,10 +127,7 @@ impl<'g> Walk<'g> {
             if word.is_moved() || word.has_link() || is_passed {
                 break;
             }
-            if index + FAR < buckets {
-                // SAFETY: there are.
-                unsafe { fetch(table, index) };
-            }
+            fetch(table, index);
             let mut link = None;
             for slot in word.taken() {
                 let slot = bucket.slot(slot);
@@ -162,15 +156,14 @@ impl<'g> Walk<'g> {
     }
 }
 
-/// Fetches what a walk that is at the bucket of that number will visit.
-///
-/// # Safety
-///
-/// There are more than [`FAR`] buckets from that one on.
+/// Fetches what a walk that is at the bucket of number `index` will visit, if the table has that many.
 #[inline(always)]
-unsafe fn fetch(table: Table<'_>, index: usize) {
+fn fetch(table: Table<'_>, index: usize) {
+    if index + FAR >= table.buckets() {
+        return;
+    }
     prefetch(table.behind(index + FAR));
-    // SAFETY: the caller's promise, as it is nearer.
+    // SAFETY: it is nearer.
     let near = unsafe { table.at_unchecked(index + NEAR) };
     // All slots, as how many have an entry cannot be foretold; in place of one without, the bucket.
     for slot in 0..SLOTS {

@@ -27,10 +27,11 @@
 
 use super::{
     epochs::STAMP_BITS,
-    spill::{Found, Hashed, KnownHash, NewNode, Node, Spill},
+    spill::{Found, Hashed, KnownHash, NewNode, Node, OldNode, Spill},
 };
 use crate::{
-    table::AnyBucket,
+    section::Unshared,
+    table::{AnyBucket, Parts},
     word::{SLOTS, Slots, Word},
 };
 use std::{marker::PhantomData, mem::MaybeUninit, ptr::null_mut};
@@ -352,11 +353,9 @@ impl<K, V> Clone for Place<'_, K, V> {
 impl<K, V> Copy for Place<'_, K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
-    /// # Safety
-    ///
-    /// They are parts of one bucket: the slots that have tags in the word have entries.
     #[inline(always)]
-    pub unsafe fn of(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Self {
+    pub fn of(parts: Parts<'t, Head<K, V>, Pairs<K, V>>) -> Self {
+        let (head, slots) = (parts.before(), parts.behind());
         Self { head, slots }
     }
 
@@ -463,26 +462,30 @@ impl<'t, K, V> Bucket<'t, K, V> {
 }
 
 impl<K, V> AnyBucket for Bucket<'_, K, V> {
+    type Old = OldNode<K, V>;
+
     #[inline(always)]
     fn word(self) -> Word {
         Bucket::word(&self)
     }
 
-    unsafe fn clear(self) {
-        if self.word() != Word::EMPTY || !self.behind().0.is_null() {
-            self.set_behind(Behind::nothing());
-            // SAFETY: the caller is alone with it.
-            unsafe { self.set_word(Word::EMPTY) };
+    fn clear(this: Unshared<Self>) {
+        let bucket = this.get();
+        if bucket.word() != Word::EMPTY || !bucket.behind().0.is_null() {
+            bucket.set_behind(Behind::nothing());
+            // SAFETY: no other thread reaches it.
+            unsafe { bucket.set_word(Word::EMPTY) };
         }
     }
 
-    unsafe fn free_behind(self) {
-        if let Some(spill) = self.behind().spill() {
-            // SAFETY: the caller's promise.
-            spill
-                .nodes()
-                .for_each(|node| unsafe { node.unlinked().free() });
+    fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldNode<K, V>> {
+        let spill = this.get().behind().spill();
+        if spill.is_some() {
+            this.get().set_behind(Behind::nothing());
         }
+        let nodes = spill.into_iter().flat_map(Spill::nodes);
+        // SAFETY: no bucket has the list any more.
+        nodes.map(|node| unsafe { node.unlinked() })
     }
 }
 
@@ -551,14 +554,10 @@ pub struct Filler<'t, K, V> {
 
 impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
     /// Fills the bucket from its first slot on.
-    ///
-    /// # Safety
-    ///
-    /// No other thread can reach the bucket for as long as this is used.
     #[inline(always)]
-    pub unsafe fn of(bucket: Bucket<'t, K, V>) -> Self {
+    pub fn of(bucket: Unshared<Bucket<'t, K, V>>) -> Self {
         Self {
-            bucket,
+            bucket: bucket.get(),
             word: Word::EMPTY,
             used: 0,
             spill: None,
@@ -566,11 +565,8 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
     }
 
     /// Goes on where another one has finished, or with a clear bucket.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Filler::of`].
-    pub unsafe fn go_on(bucket: Bucket<'t, K, V>) -> Self {
+    pub fn go_on(bucket: Unshared<Bucket<'t, K, V>>) -> Self {
+        let bucket = bucket.get();
         let word = bucket.word();
         Self {
             bucket,
@@ -613,16 +609,23 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::epochs::Epochs;
+    use crate::{
+        copy::{epochs::Epochs, table::InPlace},
+        table::NewTable,
+    };
 
     /// What a bucket lies in.
-    #[derive(Default)]
-    struct Entries(Head<u64, u64>, Pairs<u64, u64>);
+    struct Entries(NewTable<InPlace<u64, u64>>);
+
+    impl Default for Entries {
+        fn default() -> Self {
+            Self(NewTable::new(1).expect("memory"))
+        }
+    }
 
     impl Entries {
         fn bucket(&self) -> Bucket<'_, u64, u64> {
-            // SAFETY: nothing else has them.
-            unsafe { Bucket::of(&self.0, &self.1) }
+            self.0.table().at(0)
         }
     }
 
@@ -696,7 +699,7 @@ mod tests {
             value: 1,
             hash: KnownHash::of_tag(7),
         };
-        // SAFETY: it is freed at the end.
+        // SAFETY: it is freed with the table.
         let spill = unsafe { NewNode::new().fill(new, None) };
         bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
         repair(bucket);
@@ -705,7 +708,5 @@ mod tests {
         // SAFETY: no other thread has the bucket.
         let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7, |pair| pair) };
         assert_eq!(found, Some((7, 1)));
-        // SAFETY: the same.
-        unsafe { spill.unlinked().free() };
     }
 }

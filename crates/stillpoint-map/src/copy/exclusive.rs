@@ -6,7 +6,7 @@
 
 use super::{
     iter::CopyIntoIter,
-    map::{CopyMap, PinnedCopyMap, end},
+    map::{CopyMap, PinnedCopyMap},
     walk::Walk,
 };
 use crate::{iter::Values, section::Pinned};
@@ -211,8 +211,7 @@ where
     /// ```
     pub fn drain(&mut self) -> CopyIntoIter<K, V> {
         let entries: Vec<_> = self.pin().iter().collect();
-        // SAFETY: taken just now.
-        unsafe { end(self.root.replace()) };
+        drop(self.root.replace());
         CopyIntoIter(entries.into_iter())
     }
 }

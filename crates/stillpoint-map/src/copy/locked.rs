@@ -234,9 +234,12 @@ impl<K, V> Drop for Locked<'_, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::{
-        bucket::{Head, Pairs},
-        spill::{KnownHash, STEPS},
+    use crate::{
+        copy::{
+            spill::{KnownHash, STEPS},
+            table::InPlace,
+        },
+        table::{NewTable, Old},
     };
 
     const NODES: u64 = 100;
@@ -262,9 +265,8 @@ mod tests {
             .chain([(1, 0)])
             .flat_map(|(nodes, key)| [(nodes, key, true), (nodes, key, false)])
         {
-            let (head, pairs) = (Head::default(), Pairs::default());
-            // SAFETY: nothing else has them.
-            let bucket = unsafe { Bucket::of(&head, &pairs) };
+            let table = NewTable::<InPlace<u64, u64>>::new(1).expect("memory");
+            let bucket = table.table().at(0);
             let mut locked = bucket.lock(bucket.word()).expect("it is not locked");
             (0..nodes).for_each(|key| locked.push(NewNode::new(), tagged(key)));
             let first = locked.seen().spill().expect("it has nodes");
@@ -289,9 +291,6 @@ mod tests {
                 assert!(again.is_none());
                 for node in left.into_iter().flatten() {
                     node.free();
-                }
-                for node in first.into_iter().flat_map(Spill::nodes) {
-                    node.unlinked().free();
                 }
             }
         }

@@ -26,7 +26,7 @@ use crate::{
     growth::{self, HasTables, Tables},
     resize::Progress,
     section::{Pinned, Writer},
-    table::{NewTable, OldTable},
+    table::{NewTable, Old, OldTable},
     word::SLOTS,
 };
 use std::{

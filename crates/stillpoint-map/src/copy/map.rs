@@ -1,6 +1,6 @@
 //! `CopyMap`: what it is, and the methods that read it in a section.
 
-use super::{core::Core, iter::CopyIter, world::Shared};
+use super::{core::Core, iter::CopyIter};
 use crate::{
     iter::{Keys, Values},
     map::{Cursor, DefaultHashBuilder, hash_of},
@@ -14,8 +14,6 @@ use std::{
     hash::{BuildHasher, Hash},
     marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
-    ptr::NonNull,
-    sync::Arc,
 };
 use stillpoint::{Cookie, Domain};
 
@@ -444,24 +442,8 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     }
 }
 
-/// Frees the entries and the tables of a map.
-///
-/// # Safety
-///
-/// From [`Root::take`] or [`Root::replace`], and not used any more.
-pub(super) unsafe fn end<K, V>(taken: Option<NonNull<Shared<K, V>>>) {
-    let Some(taken) = taken else { return };
-    // SAFETY: from an `Arc`, by the caller's promise. No other thread has the map but the callback.
-    unsafe {
-        let shared = Arc::from_raw(taken.as_ptr());
-        shared.core.driving.close();
-        shared.free();
-    }
-}
-
 impl<K, V, S> Drop for CopyMap<K, V, S> {
     fn drop(&mut self) {
-        // SAFETY: taken just now.
-        unsafe { end(self.root.take()) };
+        drop(self.root.take());
     }
 }

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     resize::{self, Chunk, Progress},
-    section::Writer,
+    section::{Unshared, Writer},
     word::SLOTS,
 };
 use std::{mem, ops::Range};
@@ -198,7 +198,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         self.under_way.claim_new(2 * unit);
         let news = [2 * unit, 2 * unit + 1].map(|index| to.at(index));
         // SAFETY: no other thread reaches them before the bucket is marked, as above.
-        let mut halves = news.map(|bucket| unsafe { Filler::of(bucket) });
+        let mut halves = news.map(|bucket| Filler::of(unsafe { Unshared::of(bucket) }));
         for (slot, entry) in seen.tagged() {
             halves[(upper >> slot & 1) as usize].push(entry);
         }
@@ -316,7 +316,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
                 under_way.claim_new(index);
                 // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
                 // no other thread of this process has the unit.
-                let next = unsafe { Filler::go_on(to.at(index)) };
+                let next = Filler::go_on(unsafe { Unshared::of(to.at(index)) });
                 if let Some((_, filler)) = filled.replace((index, next)) {
                     filler.finish();
                 }
@@ -485,7 +485,7 @@ mod tests {
         for index in 0..to.buckets() {
             to.used().claim(index);
             // SAFETY: no other thread knows it.
-            let mut filler = unsafe { Filler::of(to.at(index)) };
+            let mut filler = Filler::of(unsafe { Unshared::of(to.at(index)) });
             let (key, value) = (100, 100);
             let hash = KnownHash::of_tag(7);
             filler.push(Hashed { key, value, hash });

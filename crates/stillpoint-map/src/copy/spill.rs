@@ -175,34 +175,15 @@ unsafe impl<K: Send, V: Send> Send for OldNode<K, V> {}
 
 // SAFETY: of `NewNode`; its entry needs no drop.
 unsafe impl<K, V> Old for OldNode<K, V> {
-    fn block(&self) -> (NonNull<u8>, Layout) {
-        (self.0.cast(), Layout::new::<Node<K, V>>())
-    }
-}
+    type Target = Node<K, V>;
 
-impl<K, V> OldNode<K, V> {
-    /// What a free is to a model: a write, which no reader may be at.
-    pub fn overwrite(&self) {
+    fn pointer(&self) -> NonNull<Node<K, V>> {
+        self.0
+    }
+
+    fn overwrite(&self) {
         // SAFETY: there is memory of it until it is freed.
         unsafe { (*self.0.as_ptr()).pair.with_mut(|_| ()) };
-    }
-
-    /// Frees the node, and not those behind it.
-    ///
-    /// # Safety
-    ///
-    /// No reader is at it any more.
-    pub unsafe fn free(self) {
-        self.overwrite();
-        let (block, layout) = self.block();
-        // SAFETY: the caller's promise; allocated with that layout. What the model's atomics own needs a
-        // drop.
-        unsafe {
-            if cfg!(stillpoint_loom) {
-                self.0.drop_in_place();
-            }
-            dealloc(block.as_ptr(), layout);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     memory::prefetch,
-    table::{self, Kind},
+    table::{self, Kind, Parts},
     word::Word,
 };
 use std::marker::PhantomData;
@@ -35,9 +35,8 @@ unsafe impl<K, V> Kind for InPlace<K, V> {
     const BUCKETS_A_LINK: usize = 1;
 
     #[inline(always)]
-    unsafe fn bucket<'t>(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Bucket<'t, K, V> {
-        // SAFETY: the caller's promise.
-        unsafe { Bucket::of(head, slots) }
+    fn bucket<'t>(parts: Parts<'t, Head<K, V>, Pairs<K, V>>) -> Bucket<'t, K, V> {
+        Bucket::of(parts)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     growth::{self, HasTables},
     resize::{CHUNK, Chunk, Progress},
     section::{Pinned, Writer},
-    table::{FEWEST_BITS, Kind, NewTable, OldTable},
+    table::{FEWEST_BITS, Kind, NewTable, Old, OldTable},
     word::SLOTS,
 };
 use std::{

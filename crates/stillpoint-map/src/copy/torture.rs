@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     domain::Home,
+    driver::Taken,
     reclaim::InDomain,
     section::{Pinned, Writer},
     store::Policy,
@@ -134,10 +135,7 @@ impl<P: Policy> Copies<P> {
 impl<P> Drop for Copies<P> {
     fn drop(&mut self) {
         // SAFETY: no other thread has the map but the callback.
-        unsafe {
-            self.shared.core.driving.close();
-            self.shared.free();
-        }
+        drop(unsafe { Taken::of(Arc::clone(&self.shared)) });
     }
 }
 

@@ -7,8 +7,7 @@ use stillpoint_platform::sync::{AtomicU64, Ordering};
 
 impl World {
     pub fn add_at_once(&self, index: usize) -> bool {
-        // SAFETY: the entry stays until the end of the model.
-        unsafe { self.table.add_at_once(self.entry(index), self.hash(index)) }
+        self.table.add_at_once(InModel(self.entry(index))).is_ok()
     }
 
     fn remove_at_once(&self, index: usize) -> Option<bool> {

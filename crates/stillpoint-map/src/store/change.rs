@@ -53,24 +53,23 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         loop {
             let is_same = |new: &NewEntry<K, V>, head| {
                 // SAFETY: this map's entries are of these types.
-                let other = unsafe { Found::<K, V>::typed(head) };
+                let other = unsafe { Found::<K, V>::of(head) };
                 other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
             let (old, refused) = match writer.add_unless(new, is_same) {
                 Ok(new) => {
                     // SAFETY: it is of these types.
-                    let new = unsafe { Found::typed(new) };
+                    let new = unsafe { Found::of(new) };
                     return Ok(Inserted { new, old: None });
                 }
                 Err(found) => found,
             };
             // SAFETY: this map's entries are of these types.
-            let old = unsafe { Found::typed(old) };
+            let old = unsafe { Found::of(old) };
             if !replace {
                 return Err(Occupied { old, new: refused });
             }
-            // SAFETY: `is_same` has compared them.
-            match unsafe { self.replace(old, refused) } {
+            match self.replace(old, refused) {
                 Ok(new) => {
                     let old = Some(old);
                     return Ok(Inserted { new, old });
@@ -110,7 +109,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
                     Ok(new) => {
                         writer.help();
                         // SAFETY: it is of these types.
-                        let new = unsafe { Found::typed(new) };
+                        let new = unsafe { Found::of(new) };
                         Ok(Inserted { new, old: None })
                     }
                     Err(new) => self.insert(new, replace, is_same),
@@ -139,18 +138,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// # Errors
     ///
     /// The new entry, if the old one is not in this map, or no longer.
-    ///
-    /// # Safety
-    ///
-    /// The hashes are the same: else a walk could visit the new entry twice, and hand it out mutably each time.
     #[inline]
-    pub unsafe fn replace<'g>(
+    pub fn replace<'g>(
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        // SAFETY: the caller's promise.
-        let new = unsafe { self.swap(old, new) }?;
+        let new = self.swap(old, new)?;
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(old.pointer(), None) };
         Ok(new)
@@ -162,24 +156,18 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// # Errors
     ///
     /// As there.
-    ///
-    /// # Safety
-    ///
-    /// As there.
     #[inline]
-    pub unsafe fn swap<'g>(
+    pub fn swap<'g>(
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        debug_assert_eq!(old.hash(), new.hash());
         let Some(core) = self.core() else {
             return Err(new);
         };
-        // SAFETY: the caller's promise.
-        let new = unsafe { core.replace(old.head(), new) }?;
+        let new = core.replace(old.head(), new)?;
         // SAFETY: it is of these types.
-        Ok(unsafe { Found::typed(new) })
+        Ok(unsafe { Found::of(new) })
     }
 
     /// Takes `entry` out. Returns whether it was in this map.

@@ -7,7 +7,7 @@ use super::{
     entry::{Entry, Found, NewEntry, owned},
     hint,
     merge::{FEW, OldFence},
-    node::{Inner, Kind, Leaf},
+    node::{Inner, Kind, Leaf, Offer},
     search::Place,
     spare::Spares,
     store::{At, PinnedOrdered, sought},
@@ -142,9 +142,10 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
             // Once it is published readers have it. An unwind that user code begins then, where old nodes are
             // retired, leaves it to them.
             let kept = ManuallyDrop::new(new);
-            // SAFETY: found in this map just now; the entry is complete.
-            let inserted =
-                unsafe { writer.insert_in_copy(&path, &place, kept.item(), &mut spares) };
+            // SAFETY: the entry is complete, and of this map's types.
+            let offer = unsafe { Offer::of(kept.item()) };
+            // SAFETY: found in this map just now.
+            let inserted = unsafe { writer.insert_in_copy(&path, &place, offer, &mut spares) };
             new = ManuallyDrop::into_inner(kept);
             match inserted {
                 // SAFETY: it is in the map, since this section.
@@ -238,8 +239,8 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
         let Some(tree) = self.map().tree() else {
             return Err(new);
         };
-        // SAFETY: the entry is complete.
-        match unsafe { tree.insert(self.place(), new.item()) } {
+        // SAFETY: the entry is complete, and of this map's types.
+        match tree.insert(self.place(), unsafe { Offer::of(new.item()) }) {
             // SAFETY: it is in the map, since this section.
             Ok(()) => Ok(unsafe { Found::of(new.into_head()) }),
             Err(Refused::Full) => self.map().put_in_copy(new),
@@ -259,8 +260,8 @@ impl<'g, K: Ord + Send + 'static, V: Send + 'static, P: Policy> At<'g, K, V, P> 
         };
         let mut now = Some(self);
         while let Some(at) = now {
-            // SAFETY: the new one is complete.
-            if let Ok(stays) = unsafe { tree.replace(at.place(), new.item().entry) } {
+            // SAFETY: the new one is complete, and of this map's types.
+            if let Ok(stays) = tree.replace(at.place(), unsafe { Offer::of(new.item()) }) {
                 // SAFETY: it is in the map, since this section.
                 let new = unsafe { Found::of(new.into_head()) };
                 // SAFETY: taken out just now, by this thread.

@@ -22,8 +22,8 @@
 
 use super::{
     core::{Reclaim, Tree},
-    gate::{Gate, Locked},
-    node::{Fence, Head, Inner, Item, KEYS, Leaf, Link, Node},
+    gate::Locked,
+    node::{Fence, Head, Inner, Item, KEYS, Leaf, Link, LockedLeaf, Node, Offer},
     order::SLOTS,
     search::{DEPTH, Path, Place},
     spare::Spares,
@@ -67,34 +67,36 @@ impl<'t> OldNode<'t> {
     }
 }
 
-/// Locks that are held, and what dies.
+/// Nodes whose locks are held. All of them die, but perhaps the last one.
 pub(super) struct Held<'t> {
-    gates: [Option<Locked<'t>>; DEPTH + 4],
+    nodes: [Option<(Locked<'t>, Node<'t>)>; DEPTH + 3],
     held: usize,
-    dead: [Option<Node<'t>>; DEPTH + 3],
-    dying: usize,
 }
 
 impl<'t> Held<'t> {
     pub(super) fn new() -> Self {
         Self {
-            gates: [const { None }; DEPTH + 4],
+            nodes: [const { None }; DEPTH + 3],
             held: 0,
-            dead: [None; DEPTH + 3],
-            dying: 0,
         }
     }
 
-    /// Returns whether the node is alive.
-    pub(super) fn lock(&mut self, gate: &'t Gate) -> bool {
-        self.gates[self.held] = Some(gate.lock());
+    /// Locks a node. Returns whether it is alive.
+    pub(super) fn lock(&mut self, node: Node<'t>) -> bool {
+        self.nodes[self.held] = Some((node.gate().lock(), node));
         self.held += 1;
-        !gate.is_dead()
+        !node.gate().is_dead()
     }
 
-    fn dies(&mut self, node: Node<'t>) {
-        self.dead[self.dying] = Some(node);
-        self.dying += 1;
+    /// Marks the first `dying` nodes as dead, before it unlocks all. Returns them.
+    fn end(self, dying: usize) -> impl Iterator<Item = OldNode<'t>> + use<'t> {
+        let dead = self.nodes.iter().flatten().take(dying);
+        dead.for_each(|(lock, _)| lock.kill());
+        let mut nodes = [None; DEPTH + 3];
+        for (node, held) in nodes.iter_mut().zip(self.nodes).take(self.held) {
+            *node = held.map(|(_, node)| node);
+        }
+        nodes.into_iter().take(dying).flatten().map(OldNode)
     }
 }
 
@@ -212,10 +214,16 @@ impl Tree {
         // Slots are filled once, so the same order is the same keys, also if others came and went between.
         place.leaf.order() == place.order && place.generation == fork::process().generation()
     }
+
+    /// Locks the leaf of a place. Returns `None` if that has changed.
+    fn lock<'t>(place: &Place<'t>) -> Option<LockedLeaf<'t>> {
+        let locked = place.leaf.get().lock();
+        locked.filter(|_| Self::is_unchanged(place))
+    }
 }
 
 impl Pinned<Tree> {
-    /// Has the tree lead to what is new where it leads to `old`, which are locked: children of the
+    /// Makes the tree lead to what is new where it leads to the nodes that are `held`: children of the
     /// step before `level`, from `first` on. `None` for the child that the path goes to. Then nothing is locked.
     ///
     /// # Errors
@@ -224,25 +232,19 @@ impl Pinned<Tree> {
     ///
     /// # Safety
     ///
-    /// The path was found in this tree; `old` are nodes of it, or beside it, and alive. What is new was made of
+    /// The path was found in this tree; what is held are nodes of it, or beside it, and alive. What is new was made of
     /// `spares`, and leads to all that is to stay of what they lead to.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "two callers, which have them all"
-    )]
     pub(super) unsafe fn graft<'t>(
         &'t self,
         path: &Path<'t>,
         mut level: usize,
         mut first: Option<usize>,
-        old: &[Node<'t>],
         mut new: New,
         mut held: Held<'t>,
         spares: &mut Spares,
     ) -> Result<impl Iterator<Item = OldNode<'t>> + use<'t>, Refused> {
-        old.iter().for_each(|node| held.dies(*node));
-        let mut count = old.len();
-        let mut old = [old[0], old[count - 1]];
+        let (mut count, mut dying) = (held.held, held.held);
+        let mut old = [0, count - 1].map(|at| held.nodes[at].as_ref().map(|(_, node)| *node));
         let root = loop {
             if level == 0 {
                 break Some(match new {
@@ -258,7 +260,8 @@ impl Pinned<Tree> {
             level -= 1;
             let step = path.step(level);
             let (parent, at) = (step.node, first.take().unwrap_or(step.at));
-            if !held.lock(&parent.get().gate) {
+            let itself = Node::inner(parent);
+            if !held.lock(itself) {
                 return Err(Refused::Changed);
             }
             // All of them are locked and alive, so they are where the path has found them: what replaces a
@@ -266,8 +269,8 @@ impl Pinned<Tree> {
             // thread that a fork has removed may not have marked it: `is_unchanged` and `shrink` have
             // compared the process.)
             if cfg!(any(debug_assertions, stillpoint_loom)) {
-                assert_eq!(parent.child(at), old[0], "a child has moved");
-                assert_eq!(parent.child(at + count - 1), old[1], "a child has moved");
+                let olds = [at, at + count - 1].map(|at| Some(parent.child(at)));
+                assert_eq!(olds, old, "a child has moved");
             }
             if count == 1
                 && let New::One(node) = new
@@ -295,8 +298,7 @@ impl Pinned<Tree> {
                     add(fence, parent.hook(number).link());
                 }
             }
-            let itself = Node::inner(parent);
-            held.dies(itself);
+            dying += 1;
             new = if level == 0 && draft.len == 0 {
                 // A root with one child gives way to it.
                 New::One(draft.children[0])
@@ -306,24 +308,21 @@ impl Pinned<Tree> {
                 let made = unsafe { draft.make(spares, at_the_end) };
                 made.ok_or_else(|| Tree::too_few(path))?
             };
-            (old, count) = ([itself; 2], 1);
+            (old, count) = ([Some(itself); 2], 1);
         };
-        if let Some(root) = root {
-            held.lock(&self.gate);
+        let locked = root.map(|root| {
+            let locked = self.gate.lock();
             if cfg!(any(debug_assertions, stillpoint_loom)) {
-                assert_eq!(self.root(), old[0], "the root has moved");
+                assert_eq!(Some(self.root()), old[0], "the root has moved");
             }
             // SAFETY: the caller's promise.
             unsafe { self.root.set(root) };
-        }
+            locked
+        });
         spares.keep();
-        let dead = held.dead;
-        for node in dead.iter().flatten() {
-            // SAFETY: locked until `held` is dropped.
-            unsafe { node.gate().kill() };
-        }
-        drop(held);
-        Ok(dead.into_iter().flatten().map(OldNode))
+        let dead = held.end(dying);
+        drop(locked);
+        Ok(dead)
     }
 
     /// Puts an entry in at a place that has none.
@@ -331,22 +330,12 @@ impl Pinned<Tree> {
     /// # Errors
     ///
     /// If it was not put in.
-    ///
-    /// # Safety
-    ///
-    /// The entry is complete, of the same types as the others, and in no tree. It is freed when it was taken
-    /// out, and readers have left it.
-    pub unsafe fn insert(&self, place: &Place<'_>, item: Item) -> Result<(), Refused> {
-        let leaf = place.leaf;
-        let locked = leaf.get().gate.lock();
-        if leaf.gate.is_dead() || !Tree::is_unchanged(place) {
-            return Err(Refused::Changed);
-        }
-        if leaf.gate.used() == SLOTS {
+    pub fn insert(&self, place: &Place<'_>, new: Offer) -> Result<(), Refused> {
+        let locked = Tree::lock(place).ok_or(Refused::Changed)?;
+        if place.leaf.gate.used() == SLOTS {
             return Err(Refused::Full);
         }
-        // SAFETY: locked; the order is that of the place. The rest is the caller's promise.
-        unsafe { leaf.put(Tree::behind_fence(place), item) };
+        locked.put(Tree::behind_fence(place), new);
         drop(locked);
         self.note(1);
         Ok(())
@@ -358,42 +347,25 @@ impl Pinned<Tree> {
     /// # Errors
     ///
     /// If it was not replaced.
-    ///
-    /// # Safety
-    ///
-    /// As for [`insert`](Self::insert).
     #[inline]
-    pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
+    pub fn replace(&self, place: &Place<'_>, new: Offer) -> Result<bool, Refused> {
         let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         let old = place.entry.ok_or(Refused::Changed)?;
-        // SAFETY: the caller's promise.
-        let is_replaced =
-            unsafe { leaf.replace(slot, old, new) || Self::replace_frozen(place, old, new) };
-        if !is_replaced {
-            return Err(Refused::Changed);
-        }
+        let replaced = leaf.replace(slot, old, new);
+        replaced.or_else(|new| Self::replace_frozen(place, old, new))?;
         fence_change();
         Ok(Tree::is_fence(place))
     }
 
-    /// The same, if the slot is frozen. Returns whether it was replaced: if a thread has frozen it that
-    /// then published nothing.
-    ///
-    /// # Safety
-    ///
-    /// As for [`insert`](Self::insert).
+    /// Replaces it if the slot is frozen, by a thread that then published nothing.
     #[cold]
-    unsafe fn replace_frozen(place: &Place<'_>, old: NonNull<Head>, new: NonNull<Head>) -> bool {
-        let (leaf, slot) = (place.leaf, place.order.slot(place.at));
-        if leaf.entry(slot) != old {
-            return false;
+    fn replace_frozen(place: &Place<'_>, old: NonNull<Head>, new: Offer) -> Result<(), Refused> {
+        let slot = place.order.slot(place.at);
+        if place.leaf.entry(slot) != old {
+            return Err(Refused::Changed);
         }
-        let _locked = leaf.get().gate.lock();
-        if leaf.gate.is_dead() || !Tree::is_unchanged(place) {
-            return false;
-        }
-        // SAFETY: locked and alive; the rest is the caller's promise.
-        unsafe { leaf.replace_locked(slot, old, new) }
+        let locked = Tree::lock(place).ok_or(Refused::Changed)?;
+        locked.replace(slot, old, new).map_err(|_| Refused::Changed)
     }
 
     /// Takes the entry of a place out, and returns whether its key is a fence, and so stays.
@@ -403,14 +375,12 @@ impl Pinned<Tree> {
     ///
     /// If it was not taken out.
     pub fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
-        let (leaf, slot) = (place.leaf, place.order.slot(place.at));
         let entry = place.entry.ok_or(Refused::Changed)?;
-        let locked = leaf.get().gate.lock();
-        if leaf.gate.is_dead() || !Tree::is_unchanged(place) || !leaf.freeze(slot, entry) {
+        let locked = Tree::lock(place).ok_or(Refused::Changed)?;
+        if !place.leaf.freeze(place.order.slot(place.at), entry) {
             return Err(Refused::Changed);
         }
-        // SAFETY: locked, and the order is that of the place, which has an entry.
-        unsafe { leaf.take(place.at) };
+        locked.take(place.at);
         drop(locked);
         self.note(1_u64.wrapping_neg());
         Ok(Tree::is_fence(place))
@@ -426,19 +396,19 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
     ///
     /// # Safety
     ///
-    /// As there; the path was found in this tree, and leads to the place.
+    /// The path was found in this tree, and leads to the place.
     #[cold]
     pub unsafe fn insert_in_copy(
         self,
         path: &Path<'t>,
         place: &Place<'t>,
-        item: Item,
+        new: Offer,
         spares: &mut Spares,
     ) -> Result<(), Refused> {
         spares.take_back();
         let mut held = Held::new();
         let leaf = place.leaf;
-        let is_alive = held.lock(&leaf.get().gate);
+        let is_alive = held.lock(Node::leaf(leaf));
         if !is_alive || !Tree::is_unchanged(place) || leaf.gate.used() < SLOTS {
             return Err(Refused::Changed);
         }
@@ -447,7 +417,7 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
             return Err(Tree::too_few(path));
         }
         leaf.freeze_all();
-        let mut items = [item; SLOTS + 1];
+        let mut items = [new.item(); SLOTS + 1];
         let old = place.order.len();
         let new_at = Tree::behind_fence(place);
         for (at, item) in leaf.items().enumerate() {
@@ -471,9 +441,8 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
             let (low, high) = low.zip(high).ok_or_else(too_few)?;
             New::Two(low, fence, high)
         };
-        let (tree, leaf) = (self.core(), Node::leaf(leaf));
         // SAFETY: made just now of the leaf's entries and the new one; the rest is the caller's promise.
-        let dead = unsafe { tree.graft(path, path.len(), None, &[leaf], new, held, spares) }?;
+        let dead = unsafe { self.core().graft(path, path.len(), None, new, held, spares) }?;
         self.note(1);
         dead.for_each(|node| self.world().node(node));
         Ok(())

@@ -18,7 +18,7 @@ use super::{
     store::{Ordered, PinnedOrdered},
     walk::Walk,
 };
-use crate::{iter::Values, store::Sound};
+use crate::iter::Values;
 use std::{
     borrow::Borrow, fmt, iter::FusedIterator, marker::PhantomData, mem, ops::RangeBounds,
     ptr::NonNull,
@@ -103,25 +103,6 @@ unsafe impl<K: Send, V: Send> Send for OccupiedEntry<'_, K, V> {}
 unsafe impl<K: Sync, V: Sync> Sync for OccupiedEntry<'_, K, V> {}
 
 impl<'m, K, V> OccupiedEntry<'m, K, V> {
-    /// Returns the entry of a place; `None` if it has none.
-    ///
-    /// # Safety
-    ///
-    /// The map is borrowed mutably for `'m`. The path and the place were found in it, which has not changed since.
-    unsafe fn of(
-        alone: &'m PinnedOrdered<K, V, Sound>,
-        path: Path<'m>,
-        place: Place<'m>,
-    ) -> Option<Self> {
-        Some(Self {
-            store: alone,
-            path,
-            entry: place.entry?.cast(),
-            place,
-            borrows: PhantomData,
-        })
-    }
-
     /// Returns the key.
     pub fn key(&self) -> &K {
         // SAFETY: of a map that is borrowed mutably for `'m`, which this stands for; so below.
@@ -160,15 +141,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static> OccupiedEntry<'_, K, V> {
 
     /// Removes the entry, and returns its key and value.
     pub fn remove_entry(self) -> (K, V) {
-        let section = self.store.read_lock();
-        let pinned = self.store.with_guard(&section);
+        let store = self.store;
+        let section = store.read_lock();
+        let pinned = store.with_guard(&section);
         let is_merge_due = pinned.is_merge_due(&self.place);
-        if let Some(tree) = pinned.tree() {
-            // SAFETY: found in the map, which is borrowed mutably, and has not changed since.
-            unsafe { tree.take(&self.path, &self.place) };
-        }
-        // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
-        let (key, value) = unsafe { Entry::take(self.entry) };
+        let ((key, value), _) = self.take();
         if is_merge_due {
             pinned.merge_near(&key);
         }
@@ -185,72 +162,70 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
     }
 }
 
-impl Tree {
-    /// Takes out the entry of a place. If its key was a fence, another one replaces it. Returns whether nodes
-    /// were freed: the leaf, or also nodes of the path.
-    ///
-    /// # Safety
-    ///
-    /// The caller is alone with the tree; the path leads to the place, which is as it was found, and has an
-    /// entry.
-    unsafe fn take(&self, path: &Path<'_>, place: &Place<'_>) -> bool {
-        let leaf = place.leaf;
-        // SAFETY: the caller's promise: no other thread changes it.
-        unsafe { leaf.take(place.at) };
-        self.note(1_u64.wrapping_neg());
-        if !Self::is_fence(place) {
-            return false;
-        }
-        // The fence is in the last node that the path does not leave by its first child.
-        let turn = (0..path.len()).rev().find(|level| path.step(*level).at > 0);
-        let turn = turn.expect("a leaf with a fence has leaves before it");
-        let replace_fence = |fence| {
-            let Step { node, at } = path.step(turn);
-            // SAFETY: the caller's promise; the fence is the key of an entry that is in the tree. So below.
-            unsafe { (*node.pointer().as_ptr()).set_fence(at - 1, fence) };
-        };
-        if let Some(first) = leaf.items().next() {
-            let fence = self.fence_of(first);
-            replace_fence(fence);
-            // SAFETY: as above.
-            unsafe { (*leaf.pointer().as_ptr()).lower = fence.entry };
-            return false;
-        }
-        // The leaf goes, with the nodes above that have no other child.
-        let has_others = |level: &usize| path.step(*level).node.len() > 0;
-        let cut = (turn..path.len()).rev().find(has_others).unwrap_or(turn);
-        let step = path.step(cut);
-        // SAFETY: as above: no thread reads what is freed.
-        unsafe {
-            let fence = (*step.node.pointer().as_ptr()).take_child(step.at);
-            if cut > turn {
-                // What was the second child begins where the first one did.
+impl<K, V> OccupiedEntry<'_, K, V> {
+    /// Takes the entry out. If its key was a fence, another one replaces it. Returns the key and the value, and
+    /// whether nodes were freed: the leaf, or also nodes of the path.
+    fn take(self) -> ((K, V), bool) {
+        let (path, place) = (&self.path, &self.place);
+        let is_freed = self.store.tree.get().is_some_and(|tree| {
+            let leaf = place.leaf;
+            let locked = leaf.get().lock().expect("no other thread replaces it");
+            locked.take(place.at);
+            drop(locked);
+            tree.note(1_u64.wrapping_neg());
+            if !Tree::is_fence(place) {
+                return false;
+            }
+            // The fence is in the last node that the path does not leave by its first child.
+            let turn = (0..path.len()).rev().find(|level| path.step(*level).at > 0);
+            let turn = turn.expect("a leaf with a fence has leaves before it");
+            let replace_fence = |fence| {
+                let Step { node, at } = path.step(turn);
+                // SAFETY: this borrows the map mutably. The fence is the key of an entry that is in the tree. So below.
+                unsafe { (*node.pointer().as_ptr()).set_fence(at - 1, fence) };
+            };
+            if let Some(first) = leaf.items().next() {
+                let fence = tree.fence_of(first);
                 replace_fence(fence);
+                // SAFETY: as above.
+                unsafe { (*leaf.pointer().as_ptr()).lower = fence.entry };
+                return false;
             }
-            Node::leaf(leaf).free();
-            for level in cut + 1..path.len() {
-                Node::inner(path.step(level).node).free();
+            // The leaf goes, with the nodes above that have no other child.
+            let has_others = |level: &usize| path.step(*level).node.len() > 0;
+            let cut = (turn..path.len()).rev().find(has_others).unwrap_or(turn);
+            let step = path.step(cut);
+            // SAFETY: as above: no thread reads what is freed.
+            unsafe {
+                let fence = (*step.node.pointer().as_ptr()).take_child(step.at);
+                if cut > turn {
+                    // What was the second child begins where the first one did.
+                    replace_fence(fence);
+                }
+                Node::leaf(leaf).free();
+                for level in cut + 1..path.len() {
+                    Node::inner(path.step(level).node).free();
+                }
+                if cut == 0 && step.node.len() == 0 {
+                    tree.root.set(step.node.hook(0).link());
+                    Node::inner(step.node).free();
+                }
             }
-            if cut == 0 && step.node.len() == 0 {
-                self.root.set(step.node.hook(0).link());
-                Node::inner(step.node).free();
-            }
-        }
-        true
+            true
+        });
+        // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
+        (unsafe { Entry::take(self.entry) }, is_freed)
     }
 }
 
-impl<K, V> BTreeMap<K, V> {
-    /// Returns the map for searches and walks.
-    ///
-    /// # Safety
-    ///
-    /// Nothing that was found by the result is used once an entry has been removed.
-    unsafe fn alone(&mut self) -> &PinnedOrdered<K, V, Sound> {
-        // SAFETY: the caller is alone with the map, which is borrowed mutably for as long as the result.
-        unsafe { PinnedOrdered::of(&self.store) }
-    }
+/// Which entry is sought.
+enum Which<'q, Q: ?Sized> {
+    First,
+    Last,
+    Of(&'q Q),
+}
 
+impl<K, V> BTreeMap<K, V> {
     /// Visits the entries in order, with mutable values, from both ends. Blocks nowhere, and allocates
     /// nothing.
     ///
@@ -263,8 +238,8 @@ impl<K, V> BTreeMap<K, V> {
     /// ```
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         IterMut {
-            // SAFETY: nothing is removed while the iterator is used.
-            walk: unsafe { self.alone() }.walk(),
+            // SAFETY: alone with the map, from which nothing is removed while it is borrowed.
+            walk: unsafe { PinnedOrdered::of(&self.store) }.walk(),
             entries: PhantomData,
         }
     }
@@ -306,8 +281,11 @@ impl<K: Ord, V> BTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        // SAFETY: nothing is removed while the references are used, and there is no other to the value.
-        unsafe { Some(IterMut::pair(self.alone().find(key)?.pointer()).1) }
+        // SAFETY: alone with the map, which is borrowed mutably: so there is no other reference to the value.
+        unsafe {
+            let found = PinnedOrdered::of(&self.store).find(key)?;
+            Some(IterMut::pair(found.pointer()).1)
+        }
     }
 
     /// Visits the entries of a range of keys, with mutable values, as [`iter_mut`](Self::iter_mut) does.
@@ -329,8 +307,8 @@ impl<K: Ord, V> BTreeMap<K, V> {
         R: RangeBounds<Q>,
     {
         let (low, high) = bounds(&range);
-        // SAFETY: nothing is removed while the iterator is used.
-        let alone = unsafe { self.alone() };
+        // SAFETY: alone with the map, from which nothing is removed while it is borrowed.
+        let alone = unsafe { PinnedOrdered::of(&self.store) };
         let mut walk = alone.walk();
         for (is_back, bound) in [(false, low), (true, high)] {
             if let Some((path, place)) = alone.locate_bound(is_back, bound) {
@@ -352,7 +330,7 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.len(), 1);
     /// ```
     pub fn first_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
-        self.outermost(false)
+        self.find_entry::<K>(Which::First)
     }
 
     /// Returns the last entry: that with the greatest key.
@@ -363,17 +341,34 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.pin().last_key_value(), Some((&2, &"B")));
     /// ```
     pub fn last_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
-        self.outermost(true)
+        self.find_entry::<K>(Which::Last)
     }
 
-    fn outermost(&mut self, is_last: bool) -> Option<OccupiedEntry<'_, K, V>> {
+    fn find_entry<Q>(&mut self, which: Which<'_, Q>) -> Option<OccupiedEntry<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
+        let alone = unsafe { PinnedOrdered::of(&self.store) };
         let mut path = Path::new();
-        // SAFETY: nothing is removed while the references are used, but by the entry. The place was found just now.
-        unsafe {
-            let alone = self.alone();
-            let place = alone.tree()?.outermost(is_last, &mut path)?;
-            OccupiedEntry::of(alone, path, place)
-        }
+        let place = match which {
+            Which::First => alone.tree()?.outermost(false, &mut path)?,
+            Which::Last => alone.tree()?.outermost(true, &mut path)?,
+            Which::Of(key) => {
+                let place;
+                (path, place) = alone.locate_by(key)?;
+                place
+            }
+        };
+        let entry = place.entry?.cast();
+        Some(OccupiedEntry {
+            store: alone,
+            path,
+            place,
+            entry,
+            borrows: PhantomData,
+        })
     }
 }
 
@@ -408,13 +403,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        // SAFETY: nothing is removed while the reference is used, but by the entry. The place was found just now.
-        let entry = unsafe {
-            let alone = self.alone();
-            let (path, place) = alone.locate_by(key)?;
-            OccupiedEntry::of(alone, path, place)?
-        };
-        Some(entry.remove_entry())
+        Some(self.find_entry(Which::Of(key))?.remove_entry())
     }
 
     /// Removes the first entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
@@ -469,17 +458,18 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             }
             // SAFETY: in the map until it is taken out.
             let place = store.locate_by::<K>(unsafe { &(*entry.as_ptr()).key });
-            let (Some(tree), Some((path, place))) = (store.tree(), place) else {
+            let Some((path, place)) = place.filter(|(_, place)| place.entry == Some(head)) else {
                 continue;
             };
-            if place.entry != Some(head) {
-                continue;
-            }
             let is_merge_due = store.is_merge_due(&place);
-            // SAFETY: found just now in the map, which is borrowed mutably.
-            let is_freed = unsafe { tree.take(&path, &place) };
-            // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
-            let (key, value) = unsafe { Entry::take(entry) };
+            let occupied = OccupiedEntry {
+                store,
+                path,
+                place,
+                entry,
+                borrows: PhantomData,
+            };
+            let ((key, value), is_freed) = occupied.take();
             drop(value);
             if is_merge_due {
                 store.merge_near(&key);

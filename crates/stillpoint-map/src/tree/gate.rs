@@ -61,16 +61,6 @@ impl Gate {
         self.state.load(Ordering::Relaxed) & DEAD != 0
     }
 
-    /// Says that the node has been replaced.
-    ///
-    /// # Safety
-    ///
-    /// The lock is held.
-    pub unsafe fn kill(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state | DEAD, Ordering::Relaxed);
-    }
-
     /// How many slots have been used. Under the lock.
     pub fn used(&self) -> usize {
         (self.state.load(Ordering::Relaxed) & !(DEAD | IN_SLAB)) as usize
@@ -90,22 +80,33 @@ impl Gate {
     pub fn is_in_slab(&self) -> bool {
         self.state.load(Ordering::Relaxed) & IN_SLAB != 0
     }
-
-    /// Counts a slot that is used from now on.
-    ///
-    /// # Safety
-    ///
-    /// The lock is held, and the leaf has a slot that has not been used.
-    pub unsafe fn use_another(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state + 1, Ordering::Relaxed);
-    }
 }
 
 /// A lock that is held.
 #[derive(Debug)]
 #[must_use]
 pub struct Locked<'t>(&'t Gate);
+
+impl<'t> Locked<'t> {
+    /// As if the lock had been taken.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn unlocked(gate: &'t Gate) -> std::mem::ManuallyDrop<Self> {
+        std::mem::ManuallyDrop::new(Self(gate))
+    }
+
+    /// Says that the node has been replaced.
+    pub fn kill(&self) {
+        let state = self.0.state.load(Ordering::Relaxed);
+        self.0.state.store(state | DEAD, Ordering::Relaxed);
+    }
+
+    /// Counts a slot of a leaf that is used from now on. Returns its number.
+    pub fn use_another(&self) -> usize {
+        let state = self.0.state.load(Ordering::Relaxed);
+        self.0.state.store(state + 1, Ordering::Relaxed);
+        (state & !(DEAD | IN_SLAB)) as usize
+    }
+}
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {

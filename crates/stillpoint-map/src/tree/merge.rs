@@ -61,7 +61,7 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
         let parent = path.step(level).node;
         let (low, high) = (parent.child(at), parent.child(at + 1));
         let mut held = Held::new();
-        if !held.lock(low.gate()) || !held.lock(high.gate()) || !fit(low, high) {
+        if !held.lock(low) || !held.lock(high) || !fit(low, high) {
             return true;
         }
         let mut old_fence = None;
@@ -96,8 +96,7 @@ impl<'t, R: Reclaim> Writer<'t, Tree, &R> {
         };
         let new = New::One(made);
         // SAFETY: made just now of all that the two have; the path was found in this tree.
-        let grafted =
-            unsafe { tree.graft(&path, level + 1, Some(at), &[low, high], new, held, spares) };
+        let grafted = unsafe { tree.graft(&path, level + 1, Some(at), new, held, spares) };
         if let Ok(dead) = grafted {
             dead.for_each(|node| self.world().node(node));
             if let Some(fence) = old_fence {

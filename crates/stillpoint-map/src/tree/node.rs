@@ -7,7 +7,7 @@
 //! node died, at the least.
 
 use super::{
-    gate::Gate,
+    gate::{Gate, Locked},
     order::{Order, SLOTS},
     search::Hints,
 };
@@ -43,6 +43,26 @@ impl Item {
         hint: 0,
         entry: NonNull::dangling(),
     };
+}
+
+/// An entry for a tree, which is complete.
+#[derive(Debug)]
+pub struct Offer(Item);
+
+impl Offer {
+    /// # Safety
+    ///
+    /// The entry is of the types of the tree that gets it, complete, and in no tree. Once it is in, it stays until it
+    /// has been taken out and readers have left.
+    #[inline(always)]
+    pub unsafe fn of(item: Item) -> Self {
+        Self(item)
+    }
+
+    /// Returns the entry, and its hint.
+    pub fn item(&self) -> Item {
+        self.0
+    }
 }
 
 /// What separates two children of an inner node: the keys before are less, those behind are not.
@@ -116,53 +136,35 @@ impl Leaf {
         unsafe { NonNull::new_unchecked(entry.map_addr(|address| address & !FROZEN)) }
     }
 
-    /// Puts an entry in a slot that was never used, at that place of the order.
-    /// If the thread vanishes in the middle, the slot is lost until the leaf is replaced.
-    ///
-    /// # Safety
-    ///
-    /// The lock is held, and the place is one of the order. The entry is complete, of the tree's types, and
-    /// stays until it is taken out and readers have left.
-    pub unsafe fn put(&self, at: usize, item: Item) {
-        let slot = self.gate.used();
-        // SAFETY: the caller's promise; the slot is filled.
-        unsafe { self.gate.use_another() };
-        self.hints[slot].store(item.hint, Ordering::Relaxed);
-        self.entries[slot].store(item.entry.as_ptr(), Ordering::Relaxed);
-        self.set_order(self.order().with(at, slot));
+    /// Locks the leaf. Returns `None` if it is dead.
+    pub fn lock(&self) -> Option<LockedLeaf<'_>> {
+        let lock = self.gate.lock();
+        (!self.gate.is_dead()).then_some(LockedLeaf { leaf: self, lock })
     }
 
-    /// Replaces an entry, also without the lock. Returns false if another one is there, or if the
-    /// slot is frozen.
+    /// Replaces an entry, also without the lock.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// The new entry is complete, of the tree's types, and stays until it is taken out and readers have left.
+    /// `new`, if another entry is there, or if the slot is frozen.
     #[inline]
-    pub unsafe fn replace(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+    pub fn replace(&self, slot: usize, old: NonNull<Head>, new: Offer) -> Result<(), Offer> {
         self.exchange(slot, old.as_ptr(), new)
     }
 
-    /// The same, of a slot that is frozen or not.
-    ///
-    /// # Safety
-    ///
-    /// As for [`replace`](Self::replace); the lock is held, and the leaf is alive.
-    pub unsafe fn replace_locked(
-        &self,
-        slot: usize,
-        old: NonNull<Head>,
-        new: NonNull<Head>,
-    ) -> bool {
-        self.exchange(slot, frozen(old), new) || self.exchange(slot, old.as_ptr(), new)
-    }
-
     #[inline(always)]
-    fn exchange(&self, slot: usize, old: *mut Head, new: NonNull<Head>) -> bool {
+    fn exchange(&self, slot: usize, old: *mut Head, new: Offer) -> Result<(), Offer> {
+        let entry = new.0.entry.as_ptr();
         // Release, pairs with `entry`: it is complete. `fence_change` comes behind it.
         self.entries[slot]
-            .compare_exchange(old, new.as_ptr(), Ordering::Release, Ordering::Relaxed)
-            .is_ok()
+            .compare_exchange(old, entry, Ordering::Release, Ordering::Relaxed)
+            .map_or(Err(new), |_| Ok(()))
+    }
+
+    /// What a free is to a model: another entry in a slot.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn overwrite(&self, slot: usize, entry: NonNull<Head>) {
+        self.entries[slot].store(entry.as_ptr(), Ordering::Release);
     }
 
     /// Freezes a slot that has this entry. Returns false if it has another one. Under the lock.
@@ -188,15 +190,6 @@ impl Leaf {
         }
     }
 
-    /// Takes an entry out; its slot is not used again.
-    ///
-    /// # Safety
-    ///
-    /// The lock is held, or the caller is alone with the tree, and the place has an entry.
-    pub unsafe fn take(&self, at: usize) {
-        self.set_order(self.order().without(at));
-    }
-
     /// Its entries in order. Under the lock and frozen, or alone with it.
     pub fn items(&self) -> impl Iterator<Item = Item> + '_ {
         let item = |slot| Item {
@@ -210,6 +203,44 @@ impl Leaf {
     /// or alone with it.
     pub fn has_old_fence(&self) -> bool {
         !self.lower.is_null() && !self.items().any(|item| item.entry.as_ptr() == self.lower)
+    }
+}
+
+/// A leaf that is alive, and whose lock is held.
+#[derive(Debug)]
+pub struct LockedLeaf<'t> {
+    leaf: &'t Leaf,
+    lock: Locked<'t>,
+}
+
+impl LockedLeaf<'_> {
+    /// Puts an entry in a slot that was never used, at that place of the order. If the thread vanishes in the
+    /// middle, the slot is lost until the leaf is replaced.
+    pub fn put(&self, at: usize, Offer(item): Offer) {
+        let (leaf, order) = (self.leaf, self.leaf.order());
+        assert!(at <= order.len());
+        let slot = self.lock.use_another();
+        leaf.hints[slot].store(item.hint, Ordering::Relaxed);
+        leaf.entries[slot].store(item.entry.as_ptr(), Ordering::Relaxed);
+        leaf.set_order(order.with(at, slot));
+    }
+
+    /// Replaces an entry, also if its slot is frozen. Otherwise as [`Leaf::replace`].
+    ///
+    /// # Errors
+    ///
+    /// `new`, if another entry is there.
+    pub fn replace(&self, slot: usize, old: NonNull<Head>, new: Offer) -> Result<(), Offer> {
+        self.leaf
+            .exchange(slot, frozen(old), new)
+            .or_else(|new| self.leaf.exchange(slot, old.as_ptr(), new))
+    }
+
+    /// Takes an entry out; its slot is not used again.
+    pub fn take(&self, at: usize) {
+        let order = self.leaf.order();
+        assert!(at < order.len());
+        self.leaf.set_order(order.without(at));
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     },
     BOTH_WAYS, By, KEY, Map, Sound, both, key, model,
 };
+use crate::section::Unshared;
 use stillpoint_platform::sync::Arc;
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
@@ -126,7 +127,7 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
                     hash: KnownHash::of_tag(KEY as u8),
                 };
                 // SAFETY: broken on purpose.
-                let mut filler = unsafe { Filler::of(to_move.to.at(0)) };
+                let mut filler = Filler::of(unsafe { Unshared::of(to_move.to.at(0)) });
                 filler.push(entry);
                 filler.finish();
             },

@@ -12,7 +12,7 @@ use super::{
     change::{OldNode, Refused},
     core::{Reclaim, Tree},
     merge::{FEW, OldFence},
-    node::{Fence, Head, Item, Kind, Leaf, Link, Node},
+    node::{Fence, Head, Item, Kind, Leaf, Link, Node, Offer},
     search::{Hints, Path, Place, Sought},
     spare::{Arenas, Spares},
     walk::Walk,
@@ -129,10 +129,7 @@ unsafe impl Reclaim for World {
             Kind::Leaf(leaf) => leaf
                 .order()
                 .slots()
-                // SAFETY: the model keeps entries; no thread changes a dead leaf.
-                .for_each(|slot| unsafe {
-                    assert!(leaf.replace_locked(slot, leaf.entry(slot), freed));
-                }),
+                .for_each(|slot| leaf.overwrite(slot, freed)),
             Kind::Inner(inner) => {
                 let item = Item {
                     hint: 0,
@@ -213,7 +210,7 @@ impl World {
                 return false;
             }
             // SAFETY: the model keeps entries.
-            let inserted = match unsafe { self.tree().insert(&place, item) } {
+            let inserted = match self.tree().insert(&place, unsafe { Offer::of(item) }) {
                 Err(Refused::Full) => self.insert_in_copy(item),
                 inserted => inserted,
             };
@@ -235,7 +232,7 @@ impl World {
             }
             let writer = self.writer();
             // SAFETY: the model keeps entries; the path was found just now.
-            match unsafe { writer.insert_in_copy(&path, &place, item, &mut spares) } {
+            match unsafe { writer.insert_in_copy(&path, &place, Offer::of(item), &mut spares) } {
                 Err(Refused::Spares { leaves, inners }) => {
                     assert!(spares.provide(leaves, inners, Arenas::default()));
                 }
@@ -269,8 +266,10 @@ impl World {
             if place.entry.is_none() {
                 return false;
             }
+            let (hint, entry) = (0, new);
             // SAFETY: the model keeps entries.
-            if let Ok(stays) = unsafe { self.tree().replace(&place, new) } {
+            let offer = unsafe { Offer::of(Item { hint, entry }) };
+            if let Ok(stays) = self.tree().replace(&place, offer) {
                 self.take(&place, stays);
                 return true;
             }

@@ -1,7 +1,7 @@
 //! Look-ups and walks, while a thread changes the tree.
 
 use super::{World, both, leaf, model, write};
-use crate::tree::node::{Item, Kind};
+use crate::tree::node::{Item, Kind, Offer};
 use stillpoint_platform::sync::Arc;
 
 #[test]
@@ -220,8 +220,9 @@ fn loom_tree_a_node_before_its_entries_is_caught() {
                 if let Kind::Leaf(leaf) = new.kind() {
                     for index in 0..3 {
                         let entry = world.entries[index].head();
-                        // SAFETY: the model keeps entries; no other thread changes it.
-                        unsafe { leaf.put(index, Item { hint: 0, entry }) };
+                        // SAFETY: the model keeps entries.
+                        let offer = unsafe { Offer::of(Item { hint: 0, entry }) };
+                        leaf.get().lock().unwrap().put(index, offer);
                     }
                 }
                 world.bury(old);

@@ -3,7 +3,8 @@
 use super::{World, both, leaf, model};
 use crate::tree::{
     change::Refused,
-    node::{Item, Kind},
+    gate::Locked,
+    node::{Item, Kind, Offer},
     spare::Spares,
 };
 use stillpoint_platform::{model::thread, sync::Arc};
@@ -29,8 +30,8 @@ fn copy_the_root(is_locked: bool, is_killed: bool) {
                 // SAFETY: the model keeps nodes.
                 unsafe { world.tree.root.set(leaf(&items).link()) };
                 if is_killed {
-                    // SAFETY: locked, unless the model is broken on purpose.
-                    unsafe { gate.kill() };
+                    // Locked, unless the model is broken on purpose.
+                    Locked::unlocked(gate).kill();
                 }
                 drop(locked);
                 world.bury(old);
@@ -287,21 +288,20 @@ fn loom_tree_a_copy_without_room_freezes_nothing() {
     model(|| {
         let world = World::new(&[1, 2, 4], &[3, 2]);
         let mut spares = Spares::new();
-        let item = Item {
-            hint: 0,
-            entry: world.entries[3].head(),
-        };
+        // SAFETY: the model keeps entries.
+        let [first, second] = [3, 4].map(|index| unsafe {
+            let entry = world.entries[index].head();
+            Offer::of(Item { hint: 0, entry })
+        });
         let (path, place) = world.tree().locate_by(&mut World::sought(3));
         let writer = world.writer();
-        // SAFETY: the model keeps entries; the path was found just now.
-        let refused = unsafe { writer.insert_in_copy(&path, &place, item, &mut spares) };
+        // SAFETY: the path was found just now.
+        let refused = unsafe { writer.insert_in_copy(&path, &place, first, &mut spares) };
         assert!(matches!(refused, Err(Refused::Spares { .. })));
         let place = world.locate(2);
-        let (old, new) = (place.entry.unwrap(), world.entries[4].head());
-        let slot = place.order.slot(place.at);
-        // SAFETY: the model keeps entries.
-        let is_replaced = unsafe { place.leaf.replace(slot, old, new) };
-        assert!(is_replaced, "with nothing locked");
+        let (old, slot) = (place.entry.unwrap(), place.order.slot(place.at));
+        let replaced = place.leaf.replace(slot, old, second);
+        assert!(replaced.is_ok(), "with nothing locked");
     });
 }
 
