@@ -37,7 +37,7 @@
 use crate::{
     section::{Live, Unshared},
     slot::{Head, Slot},
-    table::{AnyBucket, Old},
+    table::{AnyBucket, AnyLocked, Old},
     word::{Offset, SLOTS, Word},
 };
 use std::{
@@ -302,12 +302,18 @@ unsafe impl Old for OldBucket {
     }
 }
 
-impl AnyBucket for &Bucket {
+impl<'t> AnyBucket for &'t Bucket {
     type Old = OldBucket;
+    type Locked = Locked<'t>;
 
     #[inline(always)]
     fn word(self) -> Word {
         Bucket::word(self)
+    }
+
+    #[inline(always)]
+    fn lock(self, word: Word) -> Option<Locked<'t>> {
+        Bucket::lock(self, word)
     }
 
     fn clear(this: Unshared<Self>) {
@@ -323,6 +329,14 @@ impl AnyBucket for &Bucket {
             this.set_slot(SLOTS - 1, Slot::NONE);
         }
         Bucket::links_from(link).map(OldBucket)
+    }
+}
+
+impl AnyLocked for Locked<'_> {
+    fn set_moved(&mut self) {
+        // Without tags, so that no look-up that comes from now on takes an entry for one that is still
+        // in the map. What has an earlier word finds the slots as they were.
+        self.word = Word::EMPTY.moved();
     }
 }
 
@@ -505,13 +519,6 @@ impl<'t> Locked<'t> {
         // SAFETY: it is retired after it has left the chain, or the chain has moved.
         last.set_slot(SLOTS - 1, unsafe { Slot::link(link) });
         self.set_word(last, word.linked());
-    }
-
-    /// The bucket is in the next table, and stays as it is.
-    pub fn set_moved(&mut self) {
-        // Without tags, so that no look-up that comes from now on takes an entry for one that is still
-        // in the map. What has an earlier word finds the slots as they were.
-        self.word = Word::EMPTY.moved();
     }
 
     /// Ends what a thread that a fork has removed was doing.

@@ -11,7 +11,7 @@ use crate::{
     resize::{self, Move, Progress},
     section::{Live, Pinned, Unshared, Writer},
     slot::{Head, Slot},
-    table::{NewTable, Old, Table},
+    table::{AnyLocked, NewTable, Old, Table},
     walk::Walk,
     word::{SLOTS, tag},
 };

@@ -32,7 +32,7 @@ use crate::{
     section::Unshared,
     slot::{Slot, fits},
     split::split,
-    table::{Kind, References, Table, Units},
+    table::{AnyLocked, Kind, References, Table, Units},
     used::STRETCH,
     word::{SLOTS, Word},
 };

@@ -131,8 +131,13 @@ pub unsafe trait Old: Sized {
 pub trait AnyBucket: Copy {
     /// What the chain behind it consists of.
     type Old: Old;
+    /// Its lock, until that is dropped.
+    type Locked: AnyLocked;
 
     fn word(self) -> Word;
+
+    /// Locks it, unless its word has changed, or is locked.
+    fn lock(self, word: Word) -> Option<Self::Locked>;
 
     /// Empties a bucket that this thread has filled in vain, or a thread that a fork has removed. An empty one is only
     /// read, which takes no memory.
@@ -141,6 +146,15 @@ pub trait AnyBucket: Copy {
     /// Takes away what is behind the bucket.
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = Self::Old>;
 }
+
+/// What tables ask of a locked bucket.
+pub trait AnyLocked {
+    /// Says that the bucket is in the next table. It stays as it is.
+    fn set_moved(&mut self);
+}
+
+/// The lock of a bucket of a table.
+type LockedIn<'t, S> = <<S as Kind>::Bucket<'t> as AnyBucket>::Locked;
 
 /// The kind of tables that refer to entries: a bucket is a cache line.
 #[derive(Debug)]
@@ -468,6 +482,65 @@ impl<'t, S: Kind> Table<'t, S> {
         }
     }
 
+    /// Locks a bucket of this table, whose number is `index`. Returns `None` if it has moved. `repair` ends what a
+    /// thread that a fork has removed was doing under the lock.
+    #[inline(always)]
+    pub fn lock_bucket(
+        self,
+        bucket: S::Bucket<'t>,
+        index: usize,
+        repair: impl Fn(&mut LockedIn<'t, S>),
+    ) -> Option<LockedIn<'t, S>> {
+        let word = bucket.word();
+        if word == Word::EMPTY && !self.used().claim(index) {
+            return None;
+        }
+        if word.is_free()
+            && let Some(locked) = bucket.lock(word)
+        {
+            return Some(locked);
+        }
+        self.wait_and_lock(index, repair)
+    }
+
+    #[inline(never)]
+    fn wait_and_lock(
+        self,
+        index: usize,
+        repair: impl Fn(&mut LockedIn<'t, S>),
+    ) -> Option<LockedIn<'t, S>> {
+        let bucket = self.at(index);
+        let mut backoff = Backoff::new();
+        loop {
+            let word = bucket.word();
+            if word.is_moved() || word == Word::EMPTY && !self.used().claim(index) {
+                return None;
+            }
+            if word.is_locked() {
+                backoff.wait();
+                continue;
+            }
+            if let Some(mut locked) = bucket.lock(word) {
+                if word.is_abandoned() {
+                    repair(&mut locked);
+                    if self.other_half_has_moved(index) {
+                        locked.set_moved();
+                        return None;
+                    }
+                }
+                return Some(locked);
+            }
+        }
+    }
+
+    /// Returns whether the bucket that goes to the same one of a smaller table has moved. Both are
+    /// locked for that: so if this one is found abandoned, it has been copied, too, and nothing has
+    /// changed in it since.
+    fn other_half_has_moved(self, index: usize) -> bool {
+        let shrinks = self.next().is_some_and(|next| next.bits() < self.bits());
+        shrinks && self.at(index ^ 1).word().is_moved()
+    }
+
     /// The table, to be freed when no reader is in it any more.
     ///
     /// # Safety
@@ -733,50 +806,7 @@ impl<'t> Table<'t> {
 
     #[inline(always)]
     fn lock_home(self, home: &'t Bucket, index: usize) -> Option<Locked<'t>> {
-        let word = home.word();
-        if word == Word::EMPTY && !self.used().claim(index) {
-            return None;
-        }
-        if word.is_free()
-            && let Some(locked) = home.lock(word)
-        {
-            return Some(locked);
-        }
-        self.lock_at_slowly(index)
-    }
-
-    #[inline(never)]
-    fn lock_at_slowly(self, index: usize) -> Option<Locked<'t>> {
-        let home = self.at(index);
-        let mut backoff = Backoff::new();
-        loop {
-            let word = home.word();
-            if word.is_moved() || word == Word::EMPTY && !self.used().claim(index) {
-                return None;
-            }
-            if word.is_locked() {
-                backoff.wait();
-                continue;
-            }
-            if let Some(mut locked) = home.lock(word) {
-                if word.is_abandoned() {
-                    locked.repair();
-                    if self.other_half_has_moved(index) {
-                        locked.set_moved();
-                        return None;
-                    }
-                }
-                return Some(locked);
-            }
-        }
-    }
-
-    /// Returns whether the bucket that goes to the same one of a smaller table has moved. Both are
-    /// locked for that: so if this one is found abandoned, it has been copied, too, and nothing has
-    /// changed in it since.
-    fn other_half_has_moved(self, index: usize) -> bool {
-        let shrinks = self.next().is_some_and(|next| next.bits() < self.bits());
-        shrinks && self.at(index ^ 1).word().is_moved()
+        self.lock_bucket(home, index, Locked::repair)
     }
 }
 

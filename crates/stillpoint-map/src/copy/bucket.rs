@@ -27,6 +27,7 @@
 
 use super::{
     epochs::STAMP_BITS,
+    locked::Locked,
     spill::{Found, Hashed, KnownHash, NewNode, Node, OldNode, Spill},
 };
 use crate::{
@@ -461,12 +462,18 @@ impl<'t, K, V> Bucket<'t, K, V> {
     }
 }
 
-impl<K, V> AnyBucket for Bucket<'_, K, V> {
+impl<'t, K, V> AnyBucket for Bucket<'t, K, V> {
     type Old = OldNode<K, V>;
+    type Locked = Locked<'t, K, V>;
 
     #[inline(always)]
     fn word(self) -> Word {
         Bucket::word(&self)
+    }
+
+    #[inline(always)]
+    fn lock(self, word: Word) -> Option<Locked<'t, K, V>> {
+        Bucket::lock(self, word)
     }
 
     fn clear(this: Unshared<Self>) {

@@ -9,7 +9,10 @@ use super::{
     epochs::Epochs,
     spill::{Found, Hashed, NewNode, OldNode, Spill},
 };
-use crate::word::{SLOTS, Word};
+use crate::{
+    table::AnyLocked,
+    word::{SLOTS, Word},
+};
 use std::mem::ManuallyDrop;
 
 /// The lock of a bucket, until this is dropped.
@@ -20,7 +23,7 @@ pub struct Locked<'t, K, V> {
     behind: Behind<'t, K, V>,
 }
 
-impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
+impl<'t, K, V> Bucket<'t, K, V> {
     /// Locks it, unless its word has changed, or is locked.
     #[inline(always)]
     pub fn lock(self, word: Word) -> Option<Locked<'t, K, V>> {
@@ -191,11 +194,6 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         Some([Some(node), left].map(|left| left.map(|node| unsafe { node.unlinked() })))
     }
 
-    /// The bucket is in the next table, and stays as it is.
-    pub fn set_moved(&mut self) {
-        self.word = self.word.moved();
-    }
-
     /// Ends what a thread that a fork has removed was doing.
     pub fn repair(&mut self, stamp: impl Fn() -> u16) {
         let replaced = self.behind.pending() & self.word.taken().bits();
@@ -211,6 +209,12 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             self.behind
                 .with_pending(ALL & !self.word.taken().bits(), stamp()),
         );
+    }
+}
+
+impl<K, V> AnyLocked for Locked<'_, K, V> {
+    fn set_moved(&mut self) {
+        self.word = self.word.moved();
     }
 }
 

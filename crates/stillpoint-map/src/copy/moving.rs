@@ -24,6 +24,7 @@ use super::{
 use crate::{
     resize::{self, Chunk, Progress},
     section::{Unshared, Writer},
+    table::AnyLocked,
     word::SLOTS,
 };
 use std::{mem, ops::Range};

@@ -8,10 +8,8 @@ use super::{
     spill::OldNode,
 };
 use crate::{
-    backoff::Backoff,
     memory::prefetch,
     table::{self, Kind, Parts},
-    word::Word,
 };
 use std::marker::PhantomData;
 
@@ -88,50 +86,6 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     /// Locks the bucket of that number; `None` if it has moved.
     #[inline]
     pub fn lock_at(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
-        let bucket = self.at(index);
-        let word = bucket.word();
-        if word == Word::EMPTY && !self.used().claim(index) {
-            return None;
-        }
-        if word.is_free()
-            && let Some(locked) = bucket.lock(word)
-        {
-            return Some(locked);
-        }
-        self.wait_and_lock(index, stamp)
-    }
-
-    #[cold]
-    fn wait_and_lock(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
-        let bucket = self.at(index);
-        let mut backoff = Backoff::new();
-        loop {
-            let word = bucket.word();
-            if word.is_moved() || word == Word::EMPTY && !self.used().claim(index) {
-                return None;
-            }
-            if word.is_locked() {
-                backoff.wait();
-                continue;
-            }
-            if let Some(mut locked) = bucket.lock(word) {
-                if word.is_abandoned() {
-                    locked.repair(stamp);
-                    if self.other_half_has_moved(index) {
-                        locked.set_moved();
-                        return None;
-                    }
-                }
-                return Some(locked);
-            }
-        }
-    }
-
-    /// Returns whether the bucket that goes to the same one of a smaller table has moved. Both are
-    /// locked for that: so if this one is found abandoned, it has been copied, too, and nothing has
-    /// changed in it since.
-    fn other_half_has_moved(self, index: usize) -> bool {
-        let shrinks = self.next().is_some_and(|next| next.bits() < self.bits());
-        shrinks && self.at(index ^ 1).word().is_moved()
+        self.lock_bucket(self.at(index), index, |locked| locked.repair(&stamp))
     }
 }

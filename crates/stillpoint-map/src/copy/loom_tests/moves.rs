@@ -7,7 +7,7 @@ use super::{
     },
     BOTH_WAYS, By, KEY, Map, Sound, both, key, model,
 };
-use crate::section::Unshared;
+use crate::{section::Unshared, table::AnyLocked};
 use stillpoint_platform::sync::Arc;
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
