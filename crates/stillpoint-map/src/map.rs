@@ -1,10 +1,10 @@
-//! `HashMap`: what it is, and the methods that read it in a section. [`crate::make`] has the functions
-//! that make one, [`crate::change`] the methods that change it, [`crate::traits`] what std's traits ask
-//! for.
+//! `HashMap`: what it is, and the methods that read it in a section. [`crate::make`] has the functions that make one,
+//! [`crate::change`] the methods that change it, [`crate::traits`] the traits of std.
 
 use crate::{
     entry::Found,
     iter::{Iter, Keys, Values},
+    make::make,
     pinned::pinned,
     slot::mix,
     store::{PinnedStore, Sound, Store},
@@ -14,6 +14,7 @@ use std::{
     hash::{BuildHasher, Hash},
     panic::{RefUnwindSafe, UnwindSafe},
 };
+use stillpoint::internal::Kept;
 
 /// The hasher of maps and sets that are made without one: foldhash, with a seed for each of them.
 ///
@@ -268,22 +269,50 @@ pub struct HashMap<K, V, S = DefaultHashBuilder> {
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for HashMap<K, V, S> {}
 impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for HashMap<K, V, S> {}
 
+make! { HashMap<K, V; S> in store.root, of "entries", for example "u32, u32" }
+
 impl<K, V, S> HashMap<K, V, S> {
+    pub(crate) const fn of(hasher: S, domain: Option<Kept>) -> Self {
+        let store = Store::new(domain);
+        Self { store, hasher }
+    }
+
+    /// Returns this map, whose entries count with what they own when they are retired: `weigh`
+    /// returns the bytes that a key and its value own beside the entry, as
+    /// [`Weigh`](stillpoint::Weigh) does for types of `std`.
+    ///
+    /// Without it an entry counts with its own size, and with 1 KiB at least if it has a destructor,
+    /// whatever it refers to. With it, what was
+    /// replaced or removed and is not freed yet counts against the domain's budget in full; see
+    /// [`Domain::retire_weighed`].
+    ///
+    /// `weigh` is called once for each entry that is replaced or removed, by the thread that does
+    /// that, inside its section, with nothing locked. An estimate is enough; it should be quick. If
+    /// it panics, that is caught and counted
+    /// ([`Statistics::panics`](stillpoint::Statistics::panics)), and the entry counts with its own
+    /// size. It may use the map; what it removes itself is not weighed, nor is an entry that has
+    /// nothing to drop.
+    ///
+    /// ```
+    /// use stillpoint::{Domain, Weigh};
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let domain = Domain::new();
+    /// let pages = HashMap::new_in(&domain).weighing(|_: &u64, page: &Box<[u8]>| page.heap_bytes());
+    /// let pages = pages.pin();
+    /// pages.insert(1, vec![0; 100_000].into());
+    /// pages.remove(&1);
+    /// assert!(domain.statistics().bytes_pending >= 100_000);
+    /// ```
+    #[must_use]
+    pub const fn weighing(mut self, weigh: fn(&K, &V) -> usize) -> Self {
+        self.store.set_weigher(weigh);
+        self
+    }
+
     /// Returns the map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
-    }
-
-    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
-    /// some of the changes under way.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section

@@ -2,16 +2,18 @@
 
 use crate::{
     iter::{IntoIter, Iter, Keys},
+    make::make,
     map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::TryReserveError,
     pinned::pinned,
+    traits::{extend, show},
 };
 use equivalent::Equivalent;
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
-use stillpoint::Domain;
+use stillpoint::internal::Kept;
 
 /// A hash set that many threads read and change at a time, through a shared reference.
 ///
@@ -35,86 +37,17 @@ pub struct HashSet<T, S = DefaultHashBuilder> {
     pub(crate) map: HashMap<T, (), S>,
 }
 
-impl<T> HashSet<T> {
-    /// Makes an empty set of the global domain. Does not allocate.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_hasher(DefaultHashBuilder::default())
-    }
-
-    /// Makes an empty set of `domain`, which it keeps alive. Does not allocate.
-    #[must_use]
-    pub fn new_in(domain: &Domain) -> Self {
-        Self::with_hasher_in(DefaultHashBuilder::default(), domain)
-    }
-
-    /// Makes a set of `domain` with capacity for `capacity` values, as
-    /// [`HashMap::with_capacity_in`] does.
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
-        Self::with_capacity_and_hasher_in(capacity, DefaultHashBuilder::default(), domain)
-    }
-
-    /// Makes a set with capacity for `capacity` values, as [`HashMap::with_capacity`] does.
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
-    }
-}
+make! { HashSet<T; S> in map.store.root, of "values", for example "u32" }
 
 impl<T, S> HashSet<T, S> {
-    /// Makes an empty set of the global domain, with a hasher. Does not allocate.
-    #[must_use]
-    pub const fn with_hasher(hasher: S) -> Self {
-        Self {
-            map: HashMap::with_hasher(hasher),
-        }
-    }
-
-    /// Makes an empty set of `domain`, which it keeps alive, with a hasher. Does not allocate.
-    #[must_use]
-    pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
-        Self {
-            map: HashMap::with_hasher_in(hasher, domain),
-        }
-    }
-
-    /// Makes a set with a hasher, and with capacity for `capacity` values, as
-    /// [`HashMap::with_capacity_and_hasher`] does.
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        Self {
-            map: HashMap::with_capacity_and_hasher(capacity, hasher),
-        }
-    }
-
-    /// Makes a set of `domain` with a hasher and capacity for `capacity` values, as
-    /// [`HashMap::with_capacity_and_hasher_in`] does.
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity_and_hasher_in(capacity: usize, hasher: S, domain: &Domain) -> Self {
-        Self {
-            map: HashMap::with_capacity_and_hasher_in(capacity, hasher, domain),
-        }
+    const fn of(hasher: S, domain: Option<Kept>) -> Self {
+        let map = HashMap::of(hasher, domain);
+        Self { map }
     }
 
     /// Returns the set's hasher.
     pub fn hasher(&self) -> &S {
         self.map.hasher()
-    }
-
-    /// Returns how many values the set has. Exact while no thread changes the set.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Returns whether the set has no values, as [`len`](Self::len) counts them.
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
     }
 
     /// Visits the next values, at least `count` or those of 16 times as many buckets, in a section
@@ -294,32 +227,8 @@ impl<T: Send + 'static, S> PinnedHashSet<T, S> {
     }
 }
 
-impl<T, S: Default> Default for HashSet<T, S> {
-    /// Makes an empty set of the global domain. Does not allocate.
-    fn default() -> Self {
-        Self::with_hasher(S::default())
-    }
-}
-
-impl<T: fmt::Debug, S> fmt::Debug for HashSet<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pin().fmt(f)
-    }
-}
-
-impl<T: fmt::Debug, S> fmt::Debug for PinnedHashSet<T, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self).finish()
-    }
-}
-
-impl<'g, T, S> IntoIterator for &'g PinnedHashSet<T, S> {
-    type Item = &'g T;
-    type IntoIter = Keys<Iter<'g, T, ()>>;
-
-    fn into_iter(self) -> Keys<Iter<'g, T, ()>> {
-        self.iter()
-    }
+show! {
+    HashSet<T, S> as PinnedHashSet, visits &'g T, by Keys<Iter<'g, T, ()>>, with debug_set of T: fmt::Debug;
 }
 
 impl<T: Clone, S: Clone> Clone for HashSet<T, S> {
@@ -341,48 +250,11 @@ impl<T: Hash + Eq, S: BuildHasher> PartialEq for HashSet<T, S> {
 
 impl<T: Hash + Eq, S: BuildHasher> Eq for HashSet<T, S> {}
 
-impl<T, S> Extend<T> for HashSet<T, S>
-where
+extend! {
+    HashSet<T, S> of T, |set, value| set.insert(value),
+    and of &'a T, |value| *value, where T: Copy;
     T: Hash + Eq + Send + 'static,
     S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
-        (&*self).extend(values);
-    }
-}
-
-impl<T, S> Extend<T> for &HashSet<T, S>
-where
-    T: Hash + Eq + Send + 'static,
-    S: BuildHasher,
-{
-    /// Adds the values, each in a section of its own, because the iterator may take its time.
-    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
-        for value in values {
-            self.pin().insert(value);
-        }
-    }
-}
-
-impl<'a, T, S> Extend<&'a T> for HashSet<T, S>
-where
-    T: Hash + Eq + Copy + Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
-        (&*self).extend(values);
-    }
-}
-
-impl<'a, T, S> Extend<&'a T> for &HashSet<T, S>
-where
-    T: Hash + Eq + Copy + Send + 'static,
-    S: BuildHasher,
-{
-    /// Adds copies of the values.
-    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
-        self.extend(values.into_iter().copied());
-    }
 }
 
 impl<T, S> FromIterator<T> for HashSet<T, S>
@@ -393,8 +265,7 @@ where
     /// Adds the values to a set of the global domain. As [`HashMap`]'s `from_iter`.
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let values = values.into_iter();
-        let map = HashMap::with_hint(values.size_hint().0, S::default());
-        let mut set = Self { map };
+        let mut set = Self::with_hint(values.size_hint().0, S::default());
         set.extend(values);
         set
     }

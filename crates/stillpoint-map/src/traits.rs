@@ -1,4 +1,4 @@
-//! What std's traits ask of the map.
+//! The traits of std for `HashMap`, and macros that implement them for all maps and sets.
 
 use crate::{
     iter::{IntoIter, Iter, Keys, Values},
@@ -11,32 +11,104 @@ use std::{
     ops::Index,
 };
 
-impl<K, V, S: Default> Default for HashMap<K, V, S> {
-    /// Makes an empty map of the global domain. Does not allocate.
-    fn default() -> Self {
-        Self::with_hasher(S::default())
-    }
+/// Defines how a map or a set is visited by `for`, and shown.
+macro_rules! show {
+    (
+        $map:ident<$($param:ident),+> as $pinned:ident, visits $item:ty, by $iter:ty,
+        with $debug:ident of $($shown:ident: $trait:path),+; $($bounds:tt)*
+    ) => {
+        impl<'g, $($param),+> IntoIterator for &'g $pinned<$($param),+>
+        where
+            $($bounds)*
+        {
+            type Item = $item;
+            type IntoIter = $iter;
+
+            fn into_iter(self) -> Self::IntoIter {
+                self.iter()
+            }
+        }
+
+        impl<$($param),+> fmt::Debug for $pinned<$($param),+>
+        where
+            $($shown: $trait,)+
+            $($bounds)*
+        {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.$debug().entries(self).finish()
+            }
+        }
+
+        impl<$($param),+> fmt::Debug for $map<$($param),+>
+        where
+            $($shown: $trait,)+
+            $($bounds)*
+        {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.pin().fmt(f)
+            }
+        }
+    };
 }
+pub(crate) use show;
 
-impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for HashMap<K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pin().fmt(f)
-    }
+/// Defines how a map or a set is extended: by owned entries and by references to them, by a shared reference and
+/// by value.
+macro_rules! extend {
+    (
+        $map:ident<$($param:ident),+> of $item:ty, |$pinned:ident, $entry:pat_param| $insert:expr,
+        and of $lent:ty, |$borrowed:pat_param| $copied:expr, where $($copy:ident: $trait:path),+;
+        $($bounds:tt)+
+    ) => {
+        impl<$($param),+> Extend<$item> for &$map<$($param),+>
+        where
+            $($bounds)+
+        {
+            /// Inserts the entries, with a section for each, because the iterator may take its time.
+            fn extend<I: IntoIterator<Item = $item>>(&mut self, entries: I) {
+                for $entry in entries {
+                    let $pinned = self.pin();
+                    $insert;
+                }
+            }
+        }
+
+        impl<$($param),+> Extend<$item> for $map<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn extend<I: IntoIterator<Item = $item>>(&mut self, entries: I) {
+                (&*self).extend(entries);
+            }
+        }
+
+        impl<'a, $($param),+> Extend<$lent> for &$map<$($param),+>
+        where
+            $($copy: $trait,)+
+            $($bounds)+
+        {
+            /// Inserts copies of the entries.
+            fn extend<I: IntoIterator<Item = $lent>>(&mut self, entries: I) {
+                self.extend(entries.into_iter().map(|$borrowed| $copied));
+            }
+        }
+
+        impl<'a, $($param),+> Extend<$lent> for $map<$($param),+>
+        where
+            $($copy: $trait,)+
+            $($bounds)+
+        {
+            fn extend<I: IntoIterator<Item = $lent>>(&mut self, entries: I) {
+                (&*self).extend(entries);
+            }
+        }
+    };
 }
+pub(crate) use extend;
 
-impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for PinnedHashMap<K, V, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self).finish()
-    }
-}
-
-impl<'g, K, V, S> IntoIterator for &'g PinnedHashMap<K, V, S> {
-    type Item = (&'g K, &'g V);
-    type IntoIter = Iter<'g, K, V>;
-
-    fn into_iter(self) -> Iter<'g, K, V> {
-        self.iter()
-    }
+show! {
+    HashMap<K, V, S> as PinnedHashMap, visits (&'g K, &'g V), by Iter<'g, K, V>,
+    with debug_map of K: fmt::Debug, V: fmt::Debug;
 }
 
 impl<K, V, S, Q> Index<&Q> for PinnedHashMap<K, V, S>
@@ -94,59 +166,9 @@ where
 
 impl<K: Hash + Eq, V: Eq, S: BuildHasher> Eq for HashMap<K, V, S> {}
 
-/// Defines how a map is extended: by owned entries and by references to them, by a shared reference and
-/// by value.
-macro_rules! extend {
-    ($map:ident<$($param:ident),+>, $($bounds:tt)+) => {
-        impl<$($param),+> Extend<(K, V)> for &$map<$($param),+>
-        where
-            $($bounds)+
-        {
-            /// Inserts the entries, with a section for each, because the iterator may take its time.
-            fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-                for (key, value) in entries {
-                    self.pin().insert(key, value);
-                }
-            }
-        }
-
-        impl<$($param),+> Extend<(K, V)> for $map<$($param),+>
-        where
-            $($bounds)+
-        {
-            fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-                (&*self).extend(entries);
-            }
-        }
-
-        impl<'a, $($param),+> Extend<(&'a K, &'a V)> for &$map<$($param),+>
-        where
-            K: Copy,
-            V: Copy,
-            $($bounds)+
-        {
-            /// Inserts copies of the entries.
-            fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-                self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
-            }
-        }
-
-        impl<'a, $($param),+> Extend<(&'a K, &'a V)> for $map<$($param),+>
-        where
-            K: Copy,
-            V: Copy,
-            $($bounds)+
-        {
-            fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-                (&*self).extend(entries);
-            }
-        }
-    };
-}
-pub(crate) use extend;
-
 extend! {
-    HashMap<K, V, S>,
+    HashMap<K, V, S> of (K, V), |map, (key, value)| map.insert(key, value),
+    and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
     K: Hash + Eq + Send + 'static,
     V: Send + 'static,
     S: BuildHasher,

@@ -8,6 +8,7 @@ use rayon::iter::{
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    ops::RangeInclusive,
 };
 
 /// The entries of a map, visited by many threads: what `par_iter` of a [`PinnedHashMap`] returns. For
@@ -15,7 +16,7 @@ use std::{
 ///
 /// The calling thread's section is open meanwhile, and keeps what the other threads find.
 #[must_use = "iterators are lazy"]
-pub struct ParIter<'g, K, V>(Range<'g, K, V>);
+pub struct ParIter<'g, K, V>(Range<Entries<'g, K, V>>);
 
 impl<K, V> fmt::Debug for ParIter<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +43,7 @@ impl<'g, K: Sync, V: Sync, S: Sync> IntoParallelIterator for &'g PinnedHashMap<K
     type Iter = ParIter<'g, K, V>;
 
     fn into_par_iter(self) -> ParIter<'g, K, V> {
-        ParIter(Range::of(self))
+        ParIter(Range::of(self.store().iter(), self.len()))
     }
 }
 
@@ -70,97 +71,77 @@ impl<'g, T: Sync, S: Sync> IntoParallelIterator for &'g PinnedHashSet<T, S> {
     type Iter = ParValues<'g, T>;
 
     fn into_par_iter(self) -> ParValues<'g, T> {
-        ParValues(ParIter(Range::of(self.entries())))
+        ParValues(self.entries().into_par_iter())
     }
 }
 
-/// A range of hashes that is split for threads.
-#[derive(Clone, Copy, Debug)]
-pub struct Span {
-    pub first: u64,
-    pub last: u64,
-    /// A smaller one is not worth a thread.
-    pub least: u64,
+/// A walk over the entries of a map that has not begun.
+pub trait Walk: Clone + Send {
+    type Item;
+
+    /// Visits the entries whose hashes are in a range, until the folder is full.
+    fn visit<F: Folder<Self::Item>>(self, hashes: RangeInclusive<u64>, folder: F) -> F;
 }
 
-impl Span {
-    /// About how many entries are worth a thread.
+/// The entries whose hashes are in a range, which is split for threads.
+#[derive(Clone)]
+pub struct Range<W> {
+    walk: W,
+    first: u64,
+    last: u64,
+    /// A smaller one is not worth a thread.
+    least: u64,
+}
+
+impl<W> Range<W> {
+    /// Number of entries that are worth a thread, about.
     const WORTH: u64 = 64;
 
-    /// That of a map with so many entries.
-    pub fn of(entries: usize) -> Self {
+    /// Returns the range of all hashes, of a map with that number of entries.
+    pub fn of(walk: W, entries: usize) -> Self {
         Self {
+            walk,
             first: 0,
             last: u64::MAX,
             least: u64::MAX / (entries as u64 / Self::WORTH + 1),
         }
     }
 
-    /// Two halves, or itself if they are not worth it.
-    pub fn split(self) -> (Self, Option<Self>) {
+    /// Returns it with this width as the least that is worth a thread.
+    #[cfg(test)]
+    pub fn with_least(self, least: u64) -> Self {
+        Self { least, ..self }
+    }
+}
+
+impl<W: Walk> UnindexedProducer for Range<W> {
+    type Item = W::Item;
+
+    fn split(mut self) -> (Self, Option<Self>) {
         let width = self.last - self.first;
         if width <= self.least {
             return (self, None);
         }
-        let middle = self.first + width / 2;
-        let lower = Self {
-            last: middle,
-            ..self
-        };
-        let upper = Self {
-            first: middle + 1,
-            ..self
-        };
-        (lower, Some(upper))
+        let mut upper = self.clone();
+        self.last = self.first + width / 2;
+        upper.first = self.last + 1;
+        (self, Some(upper))
+    }
+
+    fn fold_with<F: Folder<W::Item>>(self, folder: F) -> F {
+        self.walk.visit(self.first..=self.last, folder)
     }
 }
 
-/// The entries whose hashes are in a range.
-struct Range<'g, K, V> {
-    /// A walk that has not begun, over all entries.
-    entries: Entries<'g, K, V>,
-    span: Span,
-}
-
-impl<K, V> Clone for Range<'_, K, V> {
-    fn clone(&self) -> Self {
-        self.with(self.span)
-    }
-}
-
-impl<'g, K, V> Range<'g, K, V> {
-    fn of<S>(map: &'g PinnedHashMap<K, V, S>) -> Self {
-        Self {
-            entries: map.store().iter(),
-            span: Span::of(map.len()),
-        }
-    }
-}
-
-impl<K, V> Range<'_, K, V> {
-    fn with(&self, span: Span) -> Self {
-        Self {
-            entries: self.entries.clone(),
-            span,
-        }
-    }
-}
-
-impl<'g, K: Sync, V: Sync> UnindexedProducer for Range<'g, K, V> {
+impl<'g, K: Sync, V: Sync> Walk for Entries<'g, K, V> {
     type Item = (&'g K, &'g V);
 
-    fn split(self) -> (Self, Option<Self>) {
-        let (lower, upper) = self.span.split();
-        (self.with(lower), upper.map(|upper| self.with(upper)))
-    }
-
-    fn fold_with<F: Folder<Self::Item>>(self, mut folder: F) -> F {
-        let Span { first, last, .. } = self.span;
-        let mut entries = self.entries.at(first);
-        while entries.position().is_some_and(|hash| hash <= last) && !folder.full() {
+    fn visit<F: Folder<Self::Item>>(self, hashes: RangeInclusive<u64>, mut folder: F) -> F {
+        let mut entries = self.at(*hashes.start());
+        while entries.position().is_some_and(|hash| hash <= *hashes.end()) && !folder.full() {
             // The last home may have entries of the next range, too.
             for entry in entries.next_home() {
-                if entry.hash() <= last {
+                if entry.hash() <= *hashes.end() {
                     folder = folder.consume(entry.get().pair());
                 }
             }
@@ -169,28 +150,46 @@ impl<'g, K: Sync, V: Sync> UnindexedProducer for Range<'g, K, V> {
     }
 }
 
-/// Defines how a map is extended by many threads, by a shared reference and by value.
+/// Defines how many threads extend a map or a set, by a shared reference and by value, and make one.
 macro_rules! par_extend {
-    ($map:ident<$($param:ident),+>, $($bounds:tt)+) => {
-        impl<$($param),+> ParallelExtend<(K, V)> for &$map<$($param),+>
+    (
+        $map:ident<$($param:ident),+> of $item:ty, |$pinned:ident, $entry:pat_param| $insert:expr,
+        made where $made:ident: $default:path;
+        $($bounds:tt)+
+    ) => {
+        impl<$($param),+> ParallelExtend<$item> for &$map<$($param),+>
         where
             $($bounds)+
         {
             /// Inserts the entries, with a section for each.
-            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+            fn par_extend<I: IntoParallelIterator<Item = $item>>(&mut self, entries: I) {
                 let map = *self;
-                entries.into_par_iter().for_each(|(key, value)| {
-                    map.pin().insert(key, value);
+                entries.into_par_iter().for_each(|$entry| {
+                    let $pinned = map.pin();
+                    $insert;
                 });
             }
         }
 
-        impl<$($param),+> ParallelExtend<(K, V)> for $map<$($param),+>
+        impl<$($param),+> ParallelExtend<$item> for $map<$($param),+>
         where
             $($bounds)+
         {
-            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+            fn par_extend<I: IntoParallelIterator<Item = $item>>(&mut self, entries: I) {
                 (&*self).par_extend(entries);
+            }
+        }
+
+        /// Makes one in the global domain. Of entries with equal keys, any one stays.
+        impl<$($param),+> FromParallelIterator<$item> for $map<$($param),+>
+        where
+            $made: $default,
+            $($bounds)+
+        {
+            fn from_par_iter<I: IntoParallelIterator<Item = $item>>(entries: I) -> Self {
+                let mut map = Self::default();
+                map.par_extend(entries);
+                map
             }
         }
     };
@@ -198,61 +197,18 @@ macro_rules! par_extend {
 pub(crate) use par_extend;
 
 par_extend! {
-    HashMap<K, V, S>,
+    HashMap<K, V, S> of (K, V), |map, (key, value)| map.insert(key, value),
+    made where S: Default;
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher + Sync,
 }
 
-/// Makes a map of the global domain. Of entries with equal keys, any one stays.
-impl<K, V, S> FromParallelIterator<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Default + Sync,
-{
-    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut map = Self::default();
-        map.par_extend(entries);
-        map
-    }
-}
-
-impl<T, S> ParallelExtend<T> for &HashSet<T, S>
-where
+par_extend! {
+    HashSet<T, S> of T, |set, value| set.insert(value),
+    made where S: Default;
     T: Hash + Eq + Send + Sync + 'static,
     S: BuildHasher + Sync,
-{
-    /// Adds the values, each in a section of its own.
-    fn par_extend<I: IntoParallelIterator<Item = T>>(&mut self, values: I) {
-        let set = *self;
-        values.into_par_iter().for_each(|value| {
-            set.pin().insert(value);
-        });
-    }
-}
-
-impl<T, S> ParallelExtend<T> for HashSet<T, S>
-where
-    T: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = T>>(&mut self, values: I) {
-        (&*self).par_extend(values);
-    }
-}
-
-/// Makes a set of the global domain. Of equal values, any one stays.
-impl<T, S> FromParallelIterator<T> for HashSet<T, S>
-where
-    T: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher + Default + Sync,
-{
-    fn from_par_iter<I: IntoParallelIterator<Item = T>>(values: I) -> Self {
-        let mut set = Self::default();
-        set.par_extend(values);
-        set
-    }
 }
 
 #[cfg(test)]
@@ -265,10 +221,8 @@ mod tests {
     fn ranges_smaller_than_a_home_have_each_entry_once() {
         let map: HashMap<u32, u32> = (0..12).map(|key| (key, key)).collect();
         let pinned = map.pin();
-        let least = u64::MAX >> 8;
-        let mut range = Range::of(&pinned);
-        range.span.least = least;
-        let entries = ParIter(range);
+        let range = Range::of(pinned.store().iter(), pinned.len());
+        let entries = ParIter(range.with_least(u64::MAX >> 8));
         let threads = ThreadPoolBuilder::new().num_threads(8).build().unwrap();
         let mut keys: Vec<u32> = threads.install(|| entries.map(|(key, _)| *key).collect());
         keys.sort_unstable();

@@ -31,106 +31,87 @@ impl<P: Serialize> Serialize for OwnedMapGuard<'_, P> {
     }
 }
 
-/// Writes the entries that an iteration visits. They are gathered first, because formats may want
-/// their number before them.
-impl<K: Serialize, V: Serialize, S> Serialize for PinnedHashMap<K, V, S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_map(self.iter().collect::<Vec<_>>())
-    }
+/// Defines how a map or a set is written: pinned, and in a section for that.
+macro_rules! serialize {
+    ($map:ident<$($param:ident),+> as $pinned:ident by $collect:ident, $($bounds:tt)+) => {
+        /// Writes what an iteration visits. It is gathered first, because formats may want the number before it.
+        impl<$($param),+> Serialize for $pinned<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+                serializer.$collect(self.iter().collect::<Vec<_>>())
+            }
+        }
+
+        /// As that of the pinned one, in one section.
+        impl<$($param),+> Serialize for $map<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+                self.pin().serialize(serializer)
+            }
+        }
+    };
 }
 
-/// As that of [`PinnedHashMap`], in one section.
-impl<K: Serialize, V: Serialize, S> Serialize for HashMap<K, V, S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        self.pin().serialize(serializer)
-    }
-}
-
-/// As that of [`PinnedHashMap`].
-impl<K, V, S> Serialize for PinnedCopyMap<K, V, S>
-where
+serialize! { HashMap<K, V, S> as PinnedHashMap by collect_map, K: Serialize, V: Serialize }
+serialize! { HashSet<T, S> as PinnedHashSet by collect_seq, T: Serialize }
+serialize! { BTreeMap<K, V> as PinnedBTreeMap by collect_map, K: Serialize + Ord, V: Serialize }
+serialize! {
+    CopyMap<K, V, S> as PinnedCopyMap by collect_map,
     K: Serialize + Copy + Hash + Eq,
     V: Serialize + Copy,
     S: BuildHasher,
-{
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_map(self.iter().collect::<Vec<_>>())
-    }
 }
 
-/// As that of [`PinnedCopyMap`], in one section.
-impl<K, V, S> Serialize for CopyMap<K, V, S>
-where
-    K: Serialize + Copy + Hash + Eq,
-    V: Serialize + Copy,
-    S: BuildHasher,
-{
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        self.pin().serialize(serializer)
-    }
+/// Defines how a map is read: `$made` creates one with room for a number of entries.
+macro_rules! deserialize {
+    ($map:ident<$($param:ident),+>, |$hint:pat_param| $made:expr, $($bounds:tt)+) => {
+        /// Reads a map of the global domain. Of entries with equal keys the last one stays.
+        impl<'de, $($param),+> Deserialize<'de> for $map<$($param),+>
+        where
+            K: Deserialize<'de>,
+            V: Deserialize<'de>,
+            $($bounds)+
+        {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
+            }
+        }
+
+        impl<$($param),+> Filled<K, V> for $map<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn with_hint($hint: usize) -> Self {
+                $made
+            }
+
+            fn put(&self, key: K, value: V) {
+                self.pin().insert(key, value);
+            }
+        }
+    };
 }
 
-/// As that of [`PinnedHashMap`], in the order of the keys.
-impl<K: Serialize + Ord, V: Serialize> Serialize for PinnedBTreeMap<K, V> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_map(self.iter().collect::<Vec<_>>())
-    }
-}
-
-/// As that of [`PinnedBTreeMap`], in one section.
-impl<K: Serialize + Ord, V: Serialize> Serialize for BTreeMap<K, V> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        self.pin().serialize(serializer)
-    }
-}
-
-/// Writes the values that an iteration visits, gathered first.
-impl<T: Serialize, S> Serialize for PinnedHashSet<T, S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        serializer.collect_seq(self.iter().collect::<Vec<_>>())
-    }
-}
-
-/// As that of [`PinnedHashSet`], in one section.
-impl<T: Serialize, S> Serialize for HashSet<T, S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        self.pin().serialize(serializer)
-    }
-}
-
-/// Reads a map of the global domain. Of entries with equal keys the last one stays.
-impl<'de, K, V, S> Deserialize<'de> for HashMap<K, V, S>
-where
-    K: Deserialize<'de> + Hash + Eq + Send + 'static,
-    V: Deserialize<'de> + Send + 'static,
+deserialize! {
+    HashMap<K, V, S>, |entries| Self::with_hint(entries, S::default()),
+    K: Hash + Eq + Send + 'static,
+    V: Send + 'static,
     S: BuildHasher + Default,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
-    }
 }
-
-/// Reads a map of the global domain. Of entries with equal keys the last one stays.
-impl<'de, K, V, S> Deserialize<'de> for CopyMap<K, V, S>
-where
-    K: Deserialize<'de> + Copy + Hash + Eq + Send + 'static,
-    V: Deserialize<'de> + Copy + Send + 'static,
+deserialize! {
+    CopyMap<K, V, S>, |entries| Self::with_hint(entries, S::default()),
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
     S: BuildHasher + Default,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
-    }
 }
-
-/// Reads a map of the global domain. Of entries with equal keys the last one stays.
-impl<'de, K, V> Deserialize<'de> for BTreeMap<K, V>
-where
-    K: Deserialize<'de> + Ord + Send + 'static,
-    V: Deserialize<'de> + Send + 'static,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
-    }
+deserialize! {
+    BTreeMap<K, V>, |_| Self::new(),
+    K: Ord + Send + 'static,
+    V: Send + 'static,
 }
 
 /// Reads a set of the global domain. Of equal values the first one stays.
@@ -150,46 +131,6 @@ trait Filled<K, V> {
 
     /// Inserts an entry. A section each, because the input may take its time.
     fn put(&self, key: K, value: V);
-}
-
-impl<K, V, S> Filled<K, V> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher + Default,
-{
-    fn with_hint(entries: usize) -> Self {
-        Self::with_hint(entries, S::default())
-    }
-
-    fn put(&self, key: K, value: V) {
-        self.pin().insert(key, value);
-    }
-}
-
-impl<K, V, S> Filled<K, V> for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher + Default,
-{
-    fn with_hint(entries: usize) -> Self {
-        Self::with_hint(entries, S::default())
-    }
-
-    fn put(&self, key: K, value: V) {
-        self.pin().insert(key, value);
-    }
-}
-
-impl<K: Ord + Send + 'static, V: Send + 'static> Filled<K, V> for BTreeMap<K, V> {
-    fn with_hint(_: usize) -> Self {
-        Self::new()
-    }
-
-    fn put(&self, key: K, value: V) {
-        self.pin().insert(key, value);
-    }
 }
 
 struct OfMap<M, K, V>(PhantomData<(M, K, V)>);
@@ -230,9 +171,7 @@ where
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
         let hint = values.size_hint().unwrap_or(0).min(MOST_RESERVED);
-        let set = HashSet {
-            map: HashMap::with_hint(hint, S::default()),
-        };
+        let set = HashSet::with_hint(hint, S::default());
         while let Some(value) = values.next_element()? {
             set.pin().insert(value);
         }

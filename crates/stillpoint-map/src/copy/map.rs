@@ -3,6 +3,7 @@
 use super::{core::Core, iter::CopyIter};
 use crate::{
     iter::{Keys, Values},
+    make::make,
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
     pinned::pinned,
@@ -15,7 +16,7 @@ use std::{
     marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
 };
-use stillpoint::{Cookie, Domain};
+use stillpoint::{Cookie, internal::Kept};
 
 /// A concurrent hash map of [`Copy`] keys and values, which lie in its table: the fastest look-ups.
 ///
@@ -99,7 +100,7 @@ use stillpoint::{Cookie, Domain};
 ///
 /// Emptied slots are part of the table, whose size follows the number of entries, so they need no
 /// budget, and no thread has to free them. Nodes of lists and tables below 128 KiB that a thread of yours
-/// has replaced count against the [budget](Domain::set_budget) of the map's domain, with their size.
+/// has replaced count against the [budget](stillpoint::Domain::set_budget) of the map's domain, with their size.
 /// What the service thread has replaced, and larger tables, do not count; they are given back after
 /// a grace period, or never if there is no memory for the callback that does it. While a reader holds
 /// that up, a table is replaced only by a larger or a smaller one: so as long as the map keeps its
@@ -155,69 +156,12 @@ impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for CopyMap<K, V, S
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<CopyMap<u64, u64>>() <= 64);
 
-impl<K, V> CopyMap<K, V> {
-    /// Makes an empty map of the global domain. Does not allocate.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_hasher(DefaultHashBuilder::default())
-    }
-
-    /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
-    #[must_use]
-    pub fn new_in(domain: &Domain) -> Self {
-        Self::with_hasher_in(DefaultHashBuilder::default(), domain)
-    }
-}
-
-impl<K: Copy, V: Copy> CopyMap<K, V> {
-    /// Makes a map of the global domain with capacity for `capacity` entries. See
-    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
-    ///
-    /// Without memory for the table the process ends, as with std's map;
-    /// [`try_reserve`](PinnedCopyMap::try_reserve) returns an error instead.
-    ///
-    /// # Panics
-    ///
-    /// If no table can be so large: "capacity overflow".
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
-    }
-
-    /// Makes a map of `domain`, which it keeps alive, with capacity for `capacity` entries. See
-    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
-    ///
-    /// Without memory for the table the process ends.
-    ///
-    /// ```
-    /// let domain = stillpoint::Domain::new();
-    /// let map = stillpoint_map::CopyMap::<u64, u64>::with_capacity_in(1000, &domain);
-    /// assert!(map.pin().capacity() >= 1000);
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
-        Self::new_in(domain).reserved(capacity, true)
-    }
-}
+make! { CopyMap<K, V; S> in root, of "entries", for example "u32, u32" }
 
 impl<K, V, S> CopyMap<K, V, S> {
-    /// Makes an empty map of the global domain, with a hasher. Does not allocate.
-    #[must_use]
-    pub const fn with_hasher(hasher: S) -> Self {
-        Self::of(Root::new(None), hasher)
-    }
-
-    /// Makes an empty map of `domain`, which it keeps alive, with a hasher. Does not allocate.
-    #[must_use]
-    pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
-        Self::of(Root::new(Some(domain.into())), hasher)
-    }
-
-    pub(super) const fn of(root: Root<Core<K, V, Cookie>>, hasher: S) -> Self {
+    pub(super) const fn of(hasher: S, domain: Option<Kept>) -> Self {
         Self {
-            root,
+            root: Root::new(domain),
             hasher,
             entries: PhantomData,
         }
@@ -226,49 +170,6 @@ impl<K, V, S> CopyMap<K, V, S> {
     /// Returns the map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
-    }
-
-    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
-    /// some of the changes under way.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.root.len()
-    }
-
-    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
-    /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
-    /// table does not grow before it has more, and does not shrink below that, except by
-    /// [`shrink_to_fit`](PinnedCopyMap::shrink_to_fit).
-    ///
-    /// Without memory for the table the process ends.
-    ///
-    /// # Panics
-    ///
-    /// If no table can be so large: "capacity overflow".
-    #[must_use]
-    #[track_caller]
-    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        Self::with_hasher(hasher).reserved(capacity, true)
-    }
-
-    /// Makes an empty map of the global domain with room for the entries that an iterator says it has. It
-    /// shrinks like one that has grown to them.
-    #[track_caller]
-    pub(crate) fn with_hint(entries: usize, hasher: S) -> Self {
-        Self::with_hasher(hasher).reserved(entries, false)
-    }
-
-    /// Creates the table, with room for `capacity` entries. If `stays`, it never shrinks below that.
-    #[track_caller]
-    fn reserved(self, capacity: usize, stays: bool) -> Self {
-        self.root.make_room(capacity, stays);
-        self
     }
 }
 

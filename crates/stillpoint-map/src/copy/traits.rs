@@ -6,49 +6,19 @@ use super::{
 };
 use crate::{
     iter::{Keys, Values},
-    traits::extend,
+    traits::{extend, show},
 };
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
 
-impl<K, V, S: Default> Default for CopyMap<K, V, S> {
-    /// Makes an empty map of the global domain. Does not allocate.
-    fn default() -> Self {
-        Self::with_hasher(S::default())
-    }
-}
-
-impl<K, V, S> fmt::Debug for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + fmt::Debug,
-    V: Copy + fmt::Debug,
+show! {
+    CopyMap<K, V, S> as PinnedCopyMap, visits (K, V), by CopyIter<'g, K, V, S>,
+    with debug_map of K: fmt::Debug, V: fmt::Debug;
+    K: Copy + Hash + Eq,
+    V: Copy,
     S: BuildHasher,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pin().fmt(f)
-    }
-}
-
-impl<K, V, S> fmt::Debug for PinnedCopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + fmt::Debug,
-    V: Copy + fmt::Debug,
-    S: BuildHasher,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self).finish()
-    }
-}
-
-impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for &'g PinnedCopyMap<K, V, S> {
-    type Item = (K, V);
-    type IntoIter = CopyIter<'g, K, V, S>;
-
-    fn into_iter(self) -> CopyIter<'g, K, V, S> {
-        self.iter()
-    }
 }
 
 impl<K, V, S> Clone for CopyMap<K, V, S>
@@ -59,7 +29,7 @@ where
 {
     /// Copies each entry that an iteration visits, into a map of the same domain.
     fn clone(&self) -> Self {
-        let clone = Self::of(self.root.new_alike(), self.hasher.clone());
+        let clone = Self::of(self.hasher.clone(), self.root.home.0.clone());
         let entries = self.len();
         if entries > 0 {
             // Without memory the first insert tries again.
@@ -94,7 +64,8 @@ where
 impl<K: Copy + Hash + Eq, V: Copy + Eq, S: BuildHasher> Eq for CopyMap<K, V, S> {}
 
 extend! {
-    CopyMap<K, V, S>,
+    CopyMap<K, V, S> of (K, V), |map, (key, value)| map.insert(key, value),
+    and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
     K: Copy + Hash + Eq + Send + 'static,
     V: Copy + Send + 'static,
     S: BuildHasher,

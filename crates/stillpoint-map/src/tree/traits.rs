@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     iter::{Keys, Values},
-    traits::extend,
+    traits::{extend, show},
 };
 use std::{
     borrow::Borrow,
@@ -22,25 +22,10 @@ impl<K, V> Default for BTreeMap<K, V> {
     }
 }
 
-impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for BTreeMap<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pin().fmt(f)
-    }
-}
-
-impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for PinnedBTreeMap<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self).finish()
-    }
-}
-
-impl<'g, K: Ord, V> IntoIterator for &'g PinnedBTreeMap<K, V> {
-    type Item = (&'g K, &'g V);
-    type IntoIter = Iter<'g, K, V>;
-
-    fn into_iter(self) -> Iter<'g, K, V> {
-        self.iter()
-    }
+show! {
+    BTreeMap<K, V> as PinnedBTreeMap, visits (&'g K, &'g V), by Iter<'g, K, V>,
+    with debug_map of K: fmt::Debug, V: fmt::Debug;
+    K: Ord,
 }
 
 impl<K, V, Q> Index<&Q> for PinnedBTreeMap<K, V>
@@ -116,7 +101,8 @@ impl<K: Ord + Hash, V: Hash> Hash for BTreeMap<K, V> {
 }
 
 extend! {
-    BTreeMap<K, V>,
+    BTreeMap<K, V> of (K, V), |map, (key, value)| map.insert(key, value),
+    and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
     K: Ord + Send + 'static,
     V: Send + 'static,
 }

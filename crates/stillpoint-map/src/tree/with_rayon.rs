@@ -81,22 +81,10 @@ impl<'g, K: Ord + Sync, V: Sync> UnindexedProducer for Part<'g, K, V> {
 }
 
 par_extend! {
-    BTreeMap<K, V>,
-    K: Ord + Send + Sync + 'static,
+    BTreeMap<K, V> of (K, V), |map, (key, value)| map.insert(key, value),
+    made where K: Ord;
+    K: Send + Sync + 'static + Ord,
     V: Send + Sync + 'static,
-}
-
-/// Makes a map of the global domain. Of entries with equal keys, any one stays.
-impl<K, V> FromParallelIterator<(K, V)> for BTreeMap<K, V>
-where
-    K: Ord + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut map = Self::new();
-        map.par_extend(entries);
-        map
-    }
 }
 
 #[cfg(test)]
