@@ -134,6 +134,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// Inserts an entry, unless there is one with that key. Returns the new value. Otherwise as
     /// [`insert`](Self::insert).
     ///
+    /// If it is not inserted, `key` is dropped before this returns, by the calling thread, in its section, with
+    /// nothing locked: as by std's and papaya's methods of that name.
+    ///
     /// # Errors
     ///
     /// The value that is in the map, and the one that was not inserted.
@@ -164,7 +167,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// Returns the new value. Otherwise as [`insert`](Self::insert).
     ///
     /// `make` is not called if the key is found at once. If another thread inserts it meanwhile,
-    /// what `make` has returned is dropped.
+    /// what `make` has returned is dropped, as `key` is in either case ([`try_insert`](Self::try_insert)).
     ///
     /// # Errors
     ///

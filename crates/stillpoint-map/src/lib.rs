@@ -72,7 +72,7 @@
 // The files, from the machine to the interface.
 //
 // The machine, which knows no types of keys and values, and has the models:
-// - `section`: types that prove that a section is open;
+// - `section`: types that prove that a section is open, or that no other thread reaches a bucket;
 // - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
 // - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
 // - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;

@@ -150,7 +150,8 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// Values and keys that were replaced or removed are dropped after a grace period, on the domain's
 /// service thread; those that own nothing are just freed, by the thread that removed them. What is
-/// left in a map is dropped by the thread that drops the map. If a drop panics on the service
+/// left in a map is dropped by the thread that drops the map, and what was not inserted, such as the key of a
+/// [`try_insert`](PinnedHashMap::try_insert) that is refused, by the caller. If a drop panics on the service
 /// thread, the panic is caught and counted
 /// ([`Statistics`](stillpoint::Statistics)).
 ///

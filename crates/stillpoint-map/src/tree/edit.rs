@@ -37,7 +37,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     }
 
     /// Inserts an entry, unless there is one with that key. Returns the new value. Otherwise as
-    /// [`insert`](Self::insert).
+    /// [`insert`](Self::insert). If it is not inserted, `key` is dropped before this returns, by the calling thread,
+    /// in its section, with nothing locked.
     ///
     /// # Errors
     ///
