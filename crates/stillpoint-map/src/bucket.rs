@@ -323,8 +323,13 @@ impl<'t> AnyBucket for &'t Bucket {
         }
     }
 
+    #[inline]
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldBucket> {
-        let link = this.get().link().filter(|_| this.get().word().has_link());
+        let link = if this.get().word().has_link() {
+            this.get().link()
+        } else {
+            None
+        };
         if link.is_some() {
             this.set_slot(SLOTS - 1, Slot::NONE);
         }

@@ -87,6 +87,7 @@ impl Used {
 
     /// Returns the first bucket of a range that is in a claimed stretch. Others may be claimed meanwhile,
     /// unless the caller is alone with those buckets.
+    #[inline]
     pub fn first(&self, buckets: Range<usize>) -> Option<usize> {
         let Some(bits) = &self.0 else {
             return (!buckets.is_empty()).then_some(buckets.start);

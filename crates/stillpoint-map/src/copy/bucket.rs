@@ -485,6 +485,7 @@ impl<'t, K, V> AnyBucket for Bucket<'t, K, V> {
         }
     }
 
+    #[inline]
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldNode<K, V>> {
         let spill = this.get().behind().spill();
         if spill.is_some() {
