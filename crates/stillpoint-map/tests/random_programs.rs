@@ -1,8 +1,6 @@
 //! Random programs against std's map; `scripts/fuzz` runs them without a limit.
 #![allow(clippy::borrowed_box, reason = "the values are boxes")]
 
-#[path = "models/copy_map.rs"]
-mod copy_map;
 #[path = "models/hashers.rs"]
 mod hashers;
 #[path = "models/map.rs"]
@@ -23,7 +21,6 @@ proptest! {
     #[test]
     fn random_map_programs(program in prop::collection::vec(any::<u8>(), 0..300)) {
         map::run(&program);
-        copy_map::run(&program);
     }
 }
 
@@ -41,6 +38,5 @@ fn long_map_programs() {
             program.push((random >> 32) as u8);
         }
         map::run(&program);
-        copy_map::run(&program);
     }
 }
