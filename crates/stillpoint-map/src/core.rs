@@ -132,7 +132,7 @@ impl Pinned<Core> {
     #[inline]
     pub fn replace<'g, E: New>(&'g self, old: Live<'_, Head>, new: E) -> Result<Live<'g, Head>, E> {
         let hash = old.hash();
-        assert_eq!(hash | IN_SLAB, new.hash() | IN_SLAB);
+        assert!(hash | IN_SLAB == new.hash() | IN_SLAB, "the hashes differ");
         let (table, mut locked) = self.table().lock(hash);
         // SAFETY: it is given up below, or not put in.
         let slot = unsafe { Slot::entry(new.head(), hash, table.bits()) };
@@ -236,8 +236,9 @@ impl<'g, W: World<References>> Writer<'g, Core, W> {
         }
     }
 
+    /// Inserts as [`add_unless`](Self::add_unless) does. Looks for another entry first.
     #[inline(never)]
-    fn add_after_looking<E: New>(
+    pub fn add_after_looking<E: New>(
         self,
         mut new: E,
         mut is_same: impl FnMut(&E, Live<'g, Head>) -> bool,

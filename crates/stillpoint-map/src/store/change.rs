@@ -2,8 +2,10 @@
 
 use super::{PinnedStore, Policy, Store};
 use crate::{
+    core::Core,
     entry::{Entry, Found, NewEntry},
     memory::prefetch,
+    section::Writer,
     slab::has_slots,
 };
 use std::{alloc::Layout, mem::needs_drop, ptr::NonNull};
@@ -46,17 +48,45 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
         &'g self,
         new: NewEntry<K, V>,
         replace: bool,
+        is_same: impl FnMut(&K, &K) -> bool,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+        self.add(self.writer_or_end(), new, replace, is_same)
+    }
+
+    #[inline(always)]
+    fn add<'g>(
+        &'g self,
+        writer: Writer<'g, Core, &'g Self>,
+        new: NewEntry<K, V>,
+        replace: bool,
+        is_same: impl FnMut(&K, &K) -> bool,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+        match writer.core().add_at_once(new) {
+            Ok(new) => {
+                writer.help();
+                // SAFETY: it is of these types.
+                let new = unsafe { Found::of(new) };
+                Ok(Inserted { new, old: None })
+            }
+            Err(new) => self.add_or_replace(writer, new, replace, is_same),
+        }
+    }
+
+    #[inline(never)]
+    fn add_or_replace<'g>(
+        &'g self,
+        writer: Writer<'g, Core, &'g Self>,
+        mut new: NewEntry<K, V>,
+        replace: bool,
         mut is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        let writer = self.writer_or_end();
-        let mut new = new;
         loop {
             let is_same = |new: &NewEntry<K, V>, head| {
                 // SAFETY: this map's entries are of these types.
                 let other = unsafe { Found::<K, V>::of(head) };
                 other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
-            let (old, refused) = match writer.add_unless(new, is_same) {
+            let (old, refused) = match writer.add_after_looking(new, is_same) {
                 Ok(new) => {
                     // SAFETY: it is of these types.
                     let new = unsafe { Found::of(new) };
@@ -105,15 +135,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
             if let Some(slot) = arena.allocate() {
                 // SAFETY: of the map's arena, just now.
                 let new = unsafe { NewEntry::in_slot(slot, hash, key, value) };
-                return match writer.core().add_at_once(new) {
-                    Ok(new) => {
-                        writer.help();
-                        // SAFETY: it is of these types.
-                        let new = unsafe { Found::of(new) };
-                        Ok(Inserted { new, old: None })
-                    }
-                    Err(new) => self.insert(new, replace, is_same),
-                };
+                return self.add(writer, new, replace, is_same);
             }
         }
         self.put_after_making(hash, key, value, replace, is_same)
