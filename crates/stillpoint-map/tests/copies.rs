@@ -10,7 +10,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, tasks_trace::TraceDomain};
+use stillpoint::Domain;
 use stillpoint_map::{CopyMap, DefaultHashBuilder, Operation};
 
 const MANY: u64 = if cfg!(miri) { 60 } else { 20_000 };
@@ -519,26 +519,6 @@ fn closures_may_panic_and_use_the_map_again() {
 }
 
 #[test]
-#[should_panic(expected = "another domain")]
-fn a_guard_of_another_domain_is_refused() {
-    let (domain, other) = (Domain::new(), Domain::new());
-    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
-    map.with_guard(&other.read_lock()).get(&1);
-}
-
-#[test]
-fn a_map_of_tasks_takes_owned_guards() {
-    let domain = TraceDomain::new();
-    let map = CopyMap::new_in(&domain);
-    let pinned = map.pin_owned();
-    pinned.insert(1, 1);
-    fn is_send<T: Send>(value: T) -> T {
-        value
-    }
-    assert_eq!(is_send(pinned).get(&1), Some(1));
-}
-
-#[test]
 fn an_empty_map_is_small_and_has_no_table() {
     assert!(size_of::<CopyMap<u64, u64>>() <= 64);
     let map: CopyMap<u64, u64> = CopyMap::new();
@@ -576,22 +556,6 @@ fn entries_of_any_layout() {
     unit.pin().insert((), ());
     assert_eq!(unit.pin().insert((), ()), Some(()));
     assert_eq!(unit.len(), 1);
-}
-
-#[test]
-fn what_else_a_collection_can() {
-    let domain = Domain::new();
-    let mut map = CopyMap::<u8, u8>::with_capacity_in(100, &domain);
-    assert!(map.pin().capacity() >= 100);
-    map.extend([(1, 10)]);
-    (&map).extend([(&2, &20)]);
-    map.extend([(&3, &30)]);
-    let mut keys: Vec<_> = map.clone().into_keys().collect();
-    keys.sort_unstable();
-    assert_eq!(keys, [1, 2, 3]);
-    let values = map.into_values();
-    assert_eq!(values.len(), 3);
-    assert_eq!(values.map(u32::from).sum::<u32>(), 60);
 }
 
 /// As std's maps do: a predicate may count, and gather what goes.

@@ -4,14 +4,14 @@ use std::{
     cell::Cell,
     collections::{BTreeMap as StdMap, HashSet as StdSet},
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
+    panic::{RefUnwindSafe, UnwindSafe, catch_unwind},
     sync::Arc,
 };
 use stillpoint::tasks_trace::TraceDomain;
 use stillpoint_map::{
     BTreeIterMut, BTreeMap, BTreeOccupiedEntry, Compute, CopyIterMut, CopyMap, Cursor, HashMap,
-    HashSet, IntoIter, Iter, IterMut, Keys, MapGuard, Operation, OwnedMapGuard, PinnedHashMap,
-    PinnedHashSet,
+    HashSet, IntoIter, Iter, IterMut, Keys, MapGuard, Operation, OwnedMapGuard, PinnedCopyMap,
+    PinnedHashMap, PinnedHashSet,
 };
 
 /// Whether a type has a trait, as a constant: the inherent one is only there where it has.
@@ -54,6 +54,7 @@ const _: () = {
     assert!(implements!(OwnedMapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Send));
     assert!(implements!(OwnedMapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Sync));
     assert!(implements!(OwnedMapGuard<'static, PinnedHashSet<u32, DefaultState>>: Send));
+    assert!(implements!(OwnedMapGuard<'static, PinnedCopyMap<u32, u32, DefaultState>>: Send));
     assert!(!implements!(OwnedMapGuard<'static, PinnedHashMap<u32, NotSync, DefaultState>>: Send));
     // References to entries, and entries.
     assert!(implements!(Iter<'static, u32, String>: Send));
@@ -128,6 +129,8 @@ fn values_are_updated_and_computed_by_borrowed_keys() {
                 Operation::<u32, ()>::Insert(entry.map_or(10, |(_, value)| value + 1))
             };
             assert_eq!(map.compute(&missing, add), Compute::Inserted(&missing, &10));
+            assert_eq!(*map.update_or_insert(Key("new"), |_| unreachable!(), 5), 5);
+            assert_eq!(*map.update_or_insert(Key("new"), |value| value + 1, 0), 6);
             let updated = Compute::Updated {
                 old: (&there, &2),
                 new: (&there, &3),
@@ -192,20 +195,6 @@ fn a_scan_of_nothing_ends() {
     assert!(!map.scan(&mut cursor, 1, |_, _| unreachable!()));
 }
 
-#[test]
-fn a_value_is_updated_or_inserted() {
-    let map = HashMap::new();
-    let map = map.pin();
-    assert_eq!(*map.update_or_insert("a", |value| value + 1, 10), 10);
-    assert_eq!(*map.update_or_insert("a", |value| value + 1, 10), 11);
-    let inserted = map.update_or_insert_with("b", |_| unreachable!(), || 20);
-    assert_eq!(*inserted, 20);
-    let updated = map.update_or_insert_with("b", |value| value * 2, || unreachable!());
-    assert_eq!(*updated, 40);
-    assert_eq!(map.update("c", |value| value + 1), None);
-    assert_eq!(map.len(), 2);
-}
-
 /// Another thread inserts the key between the look-up and the insertion; here `make` itself does.
 #[test]
 fn what_was_made_in_vain_is_kept_or_dropped() {
@@ -241,56 +230,6 @@ fn what_was_made_in_vain_is_kept_or_dropped() {
     assert_eq!(updates, 1);
     assert!(Arc::ptr_eq(map.pin().get(&2).unwrap(), &made));
     assert_eq!(Arc::strong_count(&made), 2);
-}
-
-#[test]
-fn compute_inserts_updates_removes_and_aborts() {
-    let map = HashMap::new();
-    let map = map.pin();
-    let next = |entry: Option<(&u32, &u32)>| match entry {
-        None => Operation::Insert(1),
-        Some((_, 3)) => Operation::Remove,
-        Some((_, value)) => Operation::<u32, ()>::Insert(value + 1),
-    };
-    assert_eq!(map.compute(&7, next), Compute::Inserted(&7, &1));
-    let updated = Compute::Updated {
-        old: (&7, &1),
-        new: (&7, &2),
-    };
-    assert_eq!(map.compute(&7, next), updated);
-    map.compute(&7, next);
-    assert_eq!(map.compute(&7, next), Compute::Removed(&7, &3));
-    assert_eq!(
-        map.compute(&7, |_| Operation::Abort("no")),
-        Compute::Aborted("no")
-    );
-    let panics = || map.compute(&7, |_| Operation::<u32, ()>::Remove);
-    std::panic::set_hook(Box::new(|_| ()));
-    let message = catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
-    drop(std::panic::take_hook());
-    assert!(
-        message
-            .downcast_ref::<&str>()
-            .unwrap()
-            .contains("return `Abort`")
-    );
-    assert_eq!(map.insert(7, 1), None, "nothing is locked after that");
-}
-
-#[test]
-fn entries_are_removed_by_condition() {
-    let map: HashMap<u32, u32> = (0..100).map(|key| (key, key)).collect();
-    let map = map.pin();
-    assert_eq!(map.remove_if(&1, |_, value| *value == 2), Err((&1, &1)));
-    assert_eq!(
-        map.remove_if(&1, |_, value| *value == 1),
-        Ok(Some((&1, &1)))
-    );
-    assert_eq!(map.remove_if(&1, |_, _| true), Ok(None));
-    map.retain(|key, _| key % 2 == 0);
-    assert_eq!(map.len(), 50);
-    map.clear();
-    assert!(map.is_empty() && map.iter().next().is_none());
 }
 
 #[test]

@@ -7,7 +7,6 @@
 
 mod changes;
 mod driver;
-mod floor;
 mod moves;
 mod passes;
 mod slots;
