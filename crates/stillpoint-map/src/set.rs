@@ -253,28 +253,9 @@ impl<T: Hash + Eq, S: BuildHasher> Eq for HashSet<T, S> {}
 extend! {
     HashSet<T, S> of T, |set, value| set.insert(value),
     and of &'a T, |value| *value, where T: Copy;
+    made by |values| Self::with_hint(values, S::default()), where S: Default, and of arrays T;
     T: Hash + Eq + Send + 'static,
     S: BuildHasher,
-}
-
-impl<T, S> FromIterator<T> for HashSet<T, S>
-where
-    T: Hash + Eq + Send + 'static,
-    S: BuildHasher + Default,
-{
-    /// Adds the values to a set of the global domain. As [`HashMap`]'s `from_iter`.
-    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        let values = values.into_iter();
-        let mut set = Self::with_hint(values.size_hint().0, S::default());
-        set.extend(values);
-        set
-    }
-}
-
-impl<T: Hash + Eq + Send + 'static, const N: usize> From<[T; N]> for HashSet<T> {
-    fn from(values: [T; N]) -> Self {
-        Self::from_iter(values)
-    }
 }
 
 impl<T, S> IntoIterator for HashSet<T, S> {

@@ -52,14 +52,43 @@ macro_rules! show {
 }
 pub(crate) use show;
 
-/// Defines how a map or a set is extended: by owned entries and by references to them, by a shared reference and
-/// by value.
+/// Defines how a map or a set is filled: made of an iterator or an array, and extended by owned entries and by
+/// references to them, by a shared reference and by value.
 macro_rules! extend {
     (
         $map:ident<$($param:ident),+> of $item:ty, |$pinned:ident, $entry:pat_param| $insert:expr,
         and of $lent:ty, |$borrowed:pat_param| $copied:expr, where $($copy:ident: $trait:path),+;
+        made by $make:expr, where $made:ident: $default:path, and of arrays $($own:ident),+;
         $($bounds:tt)+
     ) => {
+        impl<$($param),+> FromIterator<$item> for $map<$($param),+>
+        where
+            $made: $default,
+            $($bounds)+
+        {
+            /// Makes one in the global domain. One with a hasher begins with room for what the iterator says it has,
+            /// and shrinks when that goes.
+            ///
+            /// # Panics
+            ///
+            /// If no table can have room for that many: "capacity overflow".
+            fn from_iter<I: IntoIterator<Item = $item>>(entries: I) -> Self {
+                let entries = entries.into_iter();
+                let mut map: Self = ($make)(entries.size_hint().0);
+                map.extend(entries);
+                map
+            }
+        }
+
+        impl<$($own),+, const N: usize> From<[$item; N]> for $map<$($own),+>
+        where
+            Self: FromIterator<$item>,
+        {
+            fn from(entries: [$item; N]) -> Self {
+                Self::from_iter(entries)
+            }
+        }
+
         impl<$($param),+> Extend<$item> for &$map<$($param),+>
         where
             $($bounds)+
@@ -169,39 +198,10 @@ impl<K: Hash + Eq, V: Eq, S: BuildHasher> Eq for HashMap<K, V, S> {}
 extend! {
     HashMap<K, V, S> of (K, V), |map, (key, value)| map.insert(key, value),
     and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
+    made by |entries| Self::with_hint(entries, S::default()), where S: Default, and of arrays K, V;
     K: Hash + Eq + Send + 'static,
     V: Send + 'static,
     S: BuildHasher,
-}
-
-impl<K, V, S> FromIterator<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher + Default,
-{
-    /// Inserts the entries into a map of the global domain, which begins with room for those that the
-    /// iterator says it has, and shrinks when they go.
-    ///
-    /// # Panics
-    ///
-    /// If no table can have room for so many: "capacity overflow".
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let mut map = Self::with_hint(entries.size_hint().0, S::default());
-        map.extend(entries);
-        map
-    }
-}
-
-impl<K, V, const N: usize> From<[(K, V); N]> for HashMap<K, V>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-{
-    fn from(entries: [(K, V); N]) -> Self {
-        Self::from_iter(entries)
-    }
 }
 
 impl<K, V, S> IntoIterator for HashMap<K, V, S> {

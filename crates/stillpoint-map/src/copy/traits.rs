@@ -66,39 +66,10 @@ impl<K: Copy + Hash + Eq, V: Copy + Eq, S: BuildHasher> Eq for CopyMap<K, V, S> 
 extend! {
     CopyMap<K, V, S> of (K, V), |map, (key, value)| map.insert(key, value),
     and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
+    made by |entries| Self::with_hint(entries, S::default()), where S: Default, and of arrays K, V;
     K: Copy + Hash + Eq + Send + 'static,
     V: Copy + Send + 'static,
     S: BuildHasher,
-}
-
-impl<K, V, S> FromIterator<(K, V)> for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher + Default,
-{
-    /// Inserts the entries into a map of the global domain, which begins with room for those that the
-    /// iterator says it has, and shrinks when they go.
-    ///
-    /// # Panics
-    ///
-    /// If no table can have room for that many: "capacity overflow".
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter();
-        let mut map = Self::with_hint(entries.size_hint().0, S::default());
-        map.extend(entries);
-        map
-    }
-}
-
-impl<K, V, const N: usize> From<[(K, V); N]> for CopyMap<K, V>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-{
-    fn from(entries: [(K, V); N]) -> Self {
-        Self::from_iter(entries)
-    }
 }
 
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for CopyMap<K, V, S> {

@@ -103,24 +103,9 @@ impl<K: Ord + Hash, V: Hash> Hash for BTreeMap<K, V> {
 extend! {
     BTreeMap<K, V> of (K, V), |map, (key, value)| map.insert(key, value),
     and of (&'a K, &'a V), |(key, value)| (*key, *value), where K: Copy, V: Copy;
+    made by |_| Self::new(), where K: Ord, and of arrays K, V;
     K: Ord + Send + 'static,
     V: Send + 'static,
-}
-
-impl<K: Ord + Send + 'static, V: Send + 'static> FromIterator<(K, V)> for BTreeMap<K, V> {
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut map = Self::new();
-        map.extend(entries);
-        map
-    }
-}
-
-impl<K: Ord + Send + 'static, V: Send + 'static, const N: usize> From<[(K, V); N]>
-    for BTreeMap<K, V>
-{
-    fn from(entries: [(K, V); N]) -> Self {
-        entries.into_iter().collect()
-    }
 }
 
 impl<K, V> IntoIterator for BTreeMap<K, V> {

@@ -18,7 +18,7 @@ use std::fmt;
 ///
 /// The calling thread's section is open meanwhile, and keeps what the other threads find.
 #[must_use = "iterators are lazy"]
-pub struct ParRange<'g, K, V>(Part<'g, K, V>);
+pub struct ParRange<'g, K, V>(Cursor<'g, K, V>);
 
 impl<K, V> fmt::Debug for ParRange<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,7 +28,7 @@ impl<K, V> fmt::Debug for ParRange<'_, K, V> {
 
 impl<K, V> Clone for ParRange<'_, K, V> {
     fn clone(&self) -> Self {
-        Self(Part(self.0.0.clone()))
+        Self(self.0.clone())
     }
 }
 
@@ -55,24 +55,21 @@ impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for Iter<'g, K, V> {
     type Iter = ParRange<'g, K, V>;
 
     fn into_par_iter(self) -> ParRange<'g, K, V> {
-        ParRange(Part(self.0))
+        ParRange(self.0)
     }
 }
 
 /// A part of a range, for a thread.
-struct Part<'g, K, V>(Cursor<'g, K, V>);
-
-impl<'g, K: Ord + Sync, V: Sync> UnindexedProducer for Part<'g, K, V> {
+impl<'g, K: Ord + Sync, V: Sync> UnindexedProducer for Cursor<'g, K, V> {
     type Item = (&'g K, &'g V);
 
     fn split(self) -> (Self, Option<Self>) {
-        let (part, behind) = self.0.split();
-        (Self(part), behind.map(Self))
+        self.split()
     }
 
     fn fold_with<F: Folder<Self::Item>>(mut self, mut folder: F) -> F {
         while !folder.full()
-            && let Some(found) = self.0.next()
+            && let Some(found) = self.next()
         {
             folder = folder.consume(found.pair());
         }
@@ -92,7 +89,7 @@ mod tests {
     use super::*;
 
     /// The parts of a map, split as often as they can be.
-    fn parts<'g>(part: Part<'g, u32, u32>, all: &mut Vec<Part<'g, u32, u32>>) {
+    fn parts<'g>(part: Cursor<'g, u32, u32>, all: &mut Vec<Cursor<'g, u32, u32>>) {
         match part.split() {
             (part, None) => all.push(part),
             (before, Some(behind)) => {
@@ -102,13 +99,13 @@ mod tests {
         }
     }
 
-    fn keys(part: &Part<'_, u32, u32>) -> Vec<u32> {
-        let mut cursor = part.0.clone();
+    fn keys(part: &Cursor<'_, u32, u32>) -> Vec<u32> {
+        let mut cursor = part.clone();
         std::iter::from_fn(|| Some(*cursor.next()?.key())).collect()
     }
 
-    fn keys_from_back(part: &Part<'_, u32, u32>) -> Vec<u32> {
-        let mut cursor = part.0.clone();
+    fn keys_from_back(part: &Cursor<'_, u32, u32>) -> Vec<u32> {
+        let mut cursor = part.clone();
         let mut keys: Vec<u32> = std::iter::from_fn(|| Some(*cursor.next_back()?.key())).collect();
         keys.reverse();
         keys
@@ -120,7 +117,7 @@ mod tests {
         let map: BTreeMap<u32, u32> = (0..2000).map(|key| (key * 2, key)).collect();
         let map = map.pin();
         let mut all = Vec::new();
-        parts(Part(map.range(200..=3000).0), &mut all);
+        parts(map.range(200..=3000).0, &mut all);
         assert!(all.len() > 8, "{} parts", all.len());
         let largest = all.iter().map(|part| keys(part).len()).max();
         assert!(largest < Some(300), "{largest:?} entries");
@@ -145,7 +142,7 @@ mod tests {
             (rest.next(), rest.next_back()),
             (Some((&0, &0)), Some((&3999, &0)))
         );
-        parts(Part(rest.0), &mut all);
+        parts(rest.0, &mut all);
         let visited: Vec<u32> = all.iter().flat_map(keys).collect();
         assert!(
             visited
@@ -160,11 +157,11 @@ mod tests {
         let map = map.pin();
         let mut range = map.range(100..1900);
         while range.next().is_some() {}
-        let (part, behind) = Part(range.0).split();
+        let (part, behind) = range.0.split();
         assert!(keys(&part).is_empty() && behind.is_none());
         let nothing = BTreeMap::new();
         let nothing = nothing.pin();
-        let (part, behind) = Part(nothing.range(..).0).split();
+        let (part, behind) = nothing.range(..).0.split();
         assert!(keys(&part).is_empty() && behind.is_none());
     }
 }
