@@ -89,12 +89,12 @@ impl<'t> Held<'t> {
     }
 
     /// Marks the first `dying` nodes as dead, before it unlocks all. Returns them.
-    fn end(self, dying: usize) -> impl Iterator<Item = OldNode<'t>> + use<'t> {
+    fn end(mut self, dying: usize) -> impl Iterator<Item = OldNode<'t>> + use<'t> {
         let dead = self.nodes.iter().flatten().take(dying);
         dead.for_each(|(lock, _)| lock.kill());
         let mut nodes = [None; DEPTH + 3];
-        for (node, held) in nodes.iter_mut().zip(self.nodes).take(self.held) {
-            *node = held.map(|(_, node)| node);
+        for (node, held) in nodes.iter_mut().zip(&mut self.nodes[..self.held]) {
+            *node = held.take().map(|(_, node)| node);
         }
         nodes.into_iter().take(dying).flatten().map(OldNode)
     }
