@@ -61,15 +61,15 @@ pub(crate) struct Space {
     pub(crate) details: Details,
     /// The second of a flush that takes what is stored in it, without CAS values; 0: none.
     pub(crate) flush_second: AtomicU32,
-    /// How many clients are at home in it.
+    /// Number of clients that are at home in it.
     pub(crate) clients: Arc<AtomicUsize>,
     /// Clients that watch it.
     pub(crate) watched: watch::List,
     /// One for each thread.
     counts: Box<[CachePadded<Counts>]>,
-    /// What the counts were when the statistics were reset.
+    /// The counts when the statistics were reset.
     baseline: Mutex<[u64; COUNTS]>,
-    /// What the store's figures were then.
+    /// The store's figures then.
     store_baseline: Mutex<TenantStatistics>,
 }
 
@@ -93,13 +93,13 @@ impl Space {
         &self.counts[thread]
     }
 
-    /// What was counted since the start.
+    /// Returns the count since the start.
     pub(crate) fn absolute(&self, count: Count) -> u64 {
         let of = |counts: &CachePadded<Counts>| counts.0[count as usize].load(Ordering::Relaxed);
         self.counts.iter().map(of).sum()
     }
 
-    /// What was counted since the last reset.
+    /// Returns the count since the last reset.
     pub(crate) fn count(&self, count: Count) -> u64 {
         let baseline = lock(&self.baseline);
         self.absolute(count)
@@ -117,7 +117,7 @@ impl Space {
         *lock(&self.store_baseline) = figures;
     }
 
-    /// What the store said of it when the statistics were reset.
+    /// Returns the store's figures of it at the last reset.
     pub(crate) fn store_baseline(&self) -> TenantStatistics {
         *lock(&self.store_baseline)
     }
@@ -208,7 +208,7 @@ pub(crate) struct Spaces {
 }
 
 impl Spaces {
-    /// The piece that has the name, or would have it.
+    /// Returns the piece that has the name, or would have it.
     fn piece(&self, name: &str) -> usize {
         let behind = self.pieces.partition_point(|piece| *piece[0].name <= *name);
         behind.saturating_sub(1)
@@ -290,7 +290,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The space of `key` for a client at home in `home`.
+    /// Returns the space of `key` for a client at home in `home`.
     #[inline]
     pub(crate) fn route<'a>(&'a self, home: &'a Arc<Space>, key: &[u8]) -> &'a Arc<Space> {
         if self.prefixes.is_empty() || !home.name.is_empty() {
@@ -299,7 +299,8 @@ impl Directory {
         self.prefixes.longest(key).unwrap_or(home)
     }
 
-    /// The spaces that a client at home in `home` works on: its own, and those of prefixes if it is the default one.
+    /// Returns the spaces that a client at home in `home` works on: its own, and those of prefixes if it is the
+    /// default one.
     pub(crate) fn reach<'a>(
         &'a self,
         home: &'a Arc<Space>,
@@ -364,7 +365,7 @@ impl Directory {
         }
     }
 
-    /// The same, for the tenant of that name: one that was made anew has a new space.
+    /// Does the same for the tenant of that name. One that was created anew has a new space.
     pub(crate) fn follow_tenant(&mut self, store: &Store, name: &str, threads: usize) {
         let (now, tenant) = (self.spaces.get(name), store.tenant(name).ok());
         if now.map(|space| &space.tenant) == tenant.as_ref() {

@@ -25,9 +25,9 @@ pub(crate) struct Output {
     pinned: usize,
     /// The part of `pinned` whose pins end with the turn, in bytes.
     briefly: usize,
-    /// How much of `bytes` has been sent.
+    /// Bytes of `bytes` that have been sent.
     sent: usize,
-    /// How much of the first pin has been sent.
+    /// Bytes of the first pin that have been sent.
     sent_of_pin: usize,
     /// How many more answers there is room for until these have been sent, and how many at first.
     room: u32,
@@ -81,7 +81,7 @@ impl Output {
         }
     }
 
-    /// An empty one with that limit.
+    /// Returns an empty output with the same limit.
     pub(crate) fn fresh(&self) -> Self {
         Self::with_limit(self.most)
     }
@@ -104,15 +104,14 @@ impl Output {
         if memory { Ok(()) } else { Err(NoRoom::Memory) }
     }
 
-    /// As [`Output::reserve`], for a key of a `get`. Each takes room, as in memcached, also one that
-    /// is not there.
+    /// Reserves room for a key of a `get`. As in memcached, each takes room, also one that is not there.
     #[inline]
     pub(crate) fn reserve_for_key(&mut self) -> Result<(), NoRoom> {
         self.last = None;
         self.reserve()
     }
 
-    /// The answers so far have been sent, or go on elsewhere: there is room for others.
+    /// Makes room for other answers, as those before have been sent or go on elsewhere.
     #[inline]
     pub(crate) fn make_room(&mut self) {
         self.room = self.most;
@@ -186,7 +185,7 @@ impl Output {
         }
     }
 
-    /// Whether no further request should be executed.
+    /// Returns whether no further request should be executed.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.bytes.len() + self.briefly >= FULL || self.pinned >= 16 * FULL
@@ -196,7 +195,7 @@ impl Output {
         self.left() == 0
     }
 
-    /// How many bytes have not been sent.
+    /// Returns the number of bytes that have not been sent.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.sent + self.pinned - self.sent_of_pin
     }

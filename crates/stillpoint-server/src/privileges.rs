@@ -14,7 +14,7 @@ mod data {
     pub const NUMBER: u32 = 0;
     pub const PROCESSOR: u32 = 4;
 
-    /// The lower half of an argument: both processors below are little-endian.
+    /// Returns the offset of an argument's lower half: both processors below are little-endian.
     pub const fn argument(number: u32) -> u32 {
         16 + 8 * number
     }
@@ -114,7 +114,7 @@ impl Program {
         self.push(libc::BPF_RET | libc::BPF_K, action, 0, 0);
     }
 
-    /// Jumps over so many instructions if what was loaded is that, or if not.
+    /// Skips `if_so` instructions if what was loaded passes the test with `k`, and `if_not` otherwise.
     fn skip(&mut self, test: u32, k: u32, if_so: u8, if_not: u8) {
         self.push(libc::BPF_JMP | test | libc::BPF_K, k, if_so, if_not);
     }
@@ -164,8 +164,8 @@ impl Program {
         program
     }
 
-    /// Has all threads of this process be filtered by it. Allocates nothing: a child that was forked
-    /// for a test may call it.
+    /// Puts the filter over all threads of this process. Allocates nothing: a child that was forked for a
+    /// test may call it.
     fn put(&mut self) -> io::Result<()> {
         let filter = libc::sock_fprog {
             len: self.0.len() as u16,
@@ -194,7 +194,7 @@ impl Program {
     }
 }
 
-/// Has all threads of this process, and those that they start, be filtered from now on.
+/// Puts the filter over all threads of this process, and over those that they start.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use crate::{
 use rustix::fd::OwnedFd;
 use std::io;
 
-/// The program.
+/// Runs the program.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the files that SIGHUP has read again can be read by the user that the process has become.
+/// Checks that the user that the process has become can read the files that SIGHUP reads again.
 fn readable(settings: &Settings) -> io::Result<()> {
     let tls = settings.tls.iter().flat_map(|tls| tls.files());
     for path in settings.config.iter().chain(&settings.auth_file).chain(tls) {
@@ -164,7 +164,7 @@ fn raise_descriptors(needed: usize) {
     }
 }
 
-/// The sockets that the service manager has opened for this process.
+/// Returns the sockets that the service manager has opened for this process.
 fn inherited() -> io::Result<Vec<OwnedFd>> {
     use std::os::fd::FromRawFd;
     let number = |name: &str| {

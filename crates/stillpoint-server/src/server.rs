@@ -88,7 +88,7 @@ impl Handle {
         self.0.stop();
     }
 
-    /// The store that is served.
+    /// Returns the store that is served.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
@@ -127,7 +127,7 @@ impl Server {
         Self::start_with(settings, Vec::new())
     }
 
-    /// Like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
+    /// Starts like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
     pub fn start_with(mut settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         settings
             .check()
@@ -237,13 +237,13 @@ impl Server {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// The TCP addresses that it listens on: with the port that was free, where none was given.
+    /// Returns the TCP addresses that it listens on, with the port that was free where none was given.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.acceptor.addresses()
     }
 
-    /// Where it answers with metrics.
+    /// Returns the address at which it answers with metrics.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "metrics")]
@@ -448,7 +448,7 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The next signal that has arrived.
+    /// Returns the next signal that has arrived.
     fn next(&self) -> Option<i32> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         let bytes = rustix::io::read(&self.0, &mut info).ok()?;

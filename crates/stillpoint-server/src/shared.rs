@@ -56,7 +56,7 @@ pub(crate) struct Totals {
     /// Answers that there was no room for: [`NoRoom::Limit`](crate::output::NoRoom::Limit).
     pub(crate) no_room: AtomicU64,
     pub(crate) buffer_bytes: AtomicUsize,
-    /// What of that is kept of answers, of how many connections; how many have part of a request.
+    /// The part of it that answers take; number of connections with answers, and with a part of a request.
     pub(crate) answer_bytes: AtomicUsize,
     pub(crate) answers: AtomicUsize,
     pub(crate) requests: AtomicUsize,
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// Seconds since the epoch.
+    /// Returns the seconds since the epoch.
     pub(crate) fn unix_now(&self) -> i64 {
         match &self.debug_clock {
             Some(clock) => self.unix_zero + i64::from(clock.now()),
@@ -159,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// The number of the directory, which is higher after each change.
+    /// Returns the number of the directory, which is higher after each change.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // Acquire: pairs with the release in `change`; the directory itself is read under its lock.
@@ -246,7 +246,7 @@ fn version(file: &Metadata) -> Version {
     (file.dev(), file.ino(), file.size(), seconds, nanos)
 }
 
-/// Seconds since the epoch, by the system's clock.
+/// Returns the seconds since the epoch by the system's clock.
 fn unix_now() -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

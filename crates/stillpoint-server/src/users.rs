@@ -37,7 +37,7 @@ impl User {
 /// The most bytes of a name or password; a client cannot send more.
 pub(crate) const MAX_SECRET: usize = 1024;
 
-/// A name or password with its length, in memory that is the same for all.
+/// Returns a name or password with its length, padded to the same size for all.
 fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
     let mut all = [0; MAX_SECRET + 8];
     let kept = secret.len().min(MAX_SECRET);
@@ -76,8 +76,8 @@ impl Users {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The user of that name and password. Takes as long for a wrong one, whatever is wrong with it:
-    /// its length too. So it looks at all.
+    /// Returns the user of that name and password. Compares with all users, so that the time tells nothing of
+    /// what is wrong, not even a length.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
         let (name, password) = (padded(name), padded(password));
         let mut found = None;

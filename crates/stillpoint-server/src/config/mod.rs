@@ -89,7 +89,7 @@ section! {
 }
 
 impl Tls {
-    /// Its files.
+    /// Returns its files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.chain, &self.key].into_iter().chain(&self.authority)
     }
@@ -113,7 +113,7 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// As memcached's `stats settings` has it.
+    /// Returns its name in memcached's `stats settings`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -342,13 +342,13 @@ fn default_threads() -> usize {
 pub(crate) const MAX_REST_US: u32 = 1_000_000;
 
 impl Settings {
-    /// Whether clients have to say who they are.
+    /// Returns whether clients have to say who they are.
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.users.is_some()
     }
 
-    /// Descriptors that the server needs beside those of its clients.
+    /// Returns the number of descriptors that the server needs beside those of its clients.
     #[must_use]
     pub fn reserved_descriptors(&self) -> usize {
         self.threads * 3 + 64 + crate::places::OVER
@@ -378,7 +378,7 @@ impl Settings {
             .collect()
     }
 
-    /// Whether the whole is possible.
+    /// Checks whether the whole is possible.
     ///
     /// # Errors
     ///
@@ -444,7 +444,7 @@ impl Settings {
     }
 }
 
-/// Whether each user has another name: a session looks for its own after each change.
+/// Checks that each user has another name: a session looks for its own after each change.
 pub(crate) fn check_names(users: &[User]) -> Result<(), String> {
     if users.iter().any(|user| user.name.is_empty()) {
         return Err("[[user]]: give it a name".into());
@@ -459,7 +459,7 @@ pub(crate) fn check_names(users: &[User]) -> Result<(), String> {
 /// What [`is_tenant_name`] asks for.
 const TENANT_NAME: &str = "a name has 1 to 64 letters, digits, -, _ or .";
 
-/// Whether a tenant may have that name.
+/// Returns whether a tenant may have that name.
 #[must_use]
 pub fn is_tenant_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -487,7 +487,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// Whether limits are in their order.
+/// Checks that limits are in their order.
 ///
 /// # Errors
 ///

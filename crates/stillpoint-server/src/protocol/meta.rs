@@ -66,7 +66,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match &self.decoded {
@@ -75,13 +75,13 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether the key came in base64.
+    /// Returns whether the key came in base64.
     #[must_use]
     pub fn is_base64(&self) -> bool {
         self.decoded.is_some()
     }
 
-    /// The flags, each a letter and its token, in the order of the request.
+    /// Returns the flags, each a letter and its token, in the order of the request.
     pub fn tokens(&self) -> impl Iterator<Item = (u8, &'a [u8])> + '_ {
         self.words.as_slice()[self.skip..]
             .iter()

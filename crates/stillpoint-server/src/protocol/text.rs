@@ -138,13 +138,13 @@ impl<'a> Words<'a> {
         all
     }
 
-    /// The words, up to the first 24.
+    /// Returns the words, up to the first 24.
     #[must_use]
     pub fn as_slice(&self) -> &[&'a [u8]] {
         &self.words[..self.len]
     }
 
-    /// The word at `index`; empty if there is none.
+    /// Returns the word at `index`; an empty one if there is none.
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.as_slice().get(index).copied().unwrap_or(b"")
@@ -295,7 +295,7 @@ pub struct Retrieval {
     pub len: usize,
 }
 
-/// Whether a line begins as `get`, `gets`, `gat` or `gats` do. What follows the head is read by [`keys`].
+/// Returns the head of a line that begins as `get`, `gets`, `gat` or `gats` do. [`keys`] reads what follows.
 #[inline]
 #[must_use]
 pub fn retrieval(input: &[u8]) -> Option<Retrieval> {

@@ -91,7 +91,7 @@ impl Work {
 }
 
 impl Context<'_> {
-    /// Whether other connections have their turn.
+    /// Returns whether other connections have their turn.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.budget == 0 || self.work.left == 0
@@ -126,8 +126,8 @@ impl Context<'_> {
         expiry::deadline(exptime, self.now, unix)
     }
 
-    /// When an item expires that is stored in `space` now. Where there are said to be no CAS
-    /// values, a flush is as exact as the clock: what is stored in its second has expired.
+    /// Returns when an item expires that is stored in `space` now. Without CAS values (`-C`), a flush is as exact
+    /// as the clock: what is stored in its second has expired.
     #[inline]
     pub(crate) fn stored_deadline(&self, space: &Space, deadline: u32) -> u32 {
         if !self.shared.settings.cas && space.flush_second.load(Ordering::Relaxed) == self.now {

@@ -160,7 +160,7 @@ impl Owner {
         })
     }
 
-    /// It stores nothing any more.
+    /// Marks it as deleted: it stores nothing any more.
     pub fn delete(&self) {
         // A thread that comes to the new key space, which is published behind this, sees it.
         self.deleted.store(true, Ordering::Relaxed);
@@ -173,12 +173,12 @@ impl Owner {
         self.deleted.load(Ordering::Relaxed)
     }
 
-    /// The last CAS value that was given.
+    /// Returns the last CAS value that was given.
     pub fn last_cas(&self) -> u64 {
         self.cas.load(Ordering::Relaxed)
     }
 
-    /// A CAS value that was not used before.
+    /// Returns a CAS value that was not used before.
     #[inline]
     pub fn next_cas(&self) -> u64 {
         self.cas.fetch_add(1, Ordering::Relaxed) + 1
@@ -220,7 +220,7 @@ impl Owner {
         (own <= max || own == bytes) && (all <= limit / PINNED_ALL || all == bytes)
     }
 
-    /// Whether key spaces that were flushed take so much that none of this tenant may be added.
+    /// Returns whether flushed key spaces take so much that none of this tenant may be added.
     pub fn has_flushed_much(&self) -> bool {
         let [own, all] = self.sum(|sums| &sums.flushed);
         own >= FLUSHED_OWN && all >= FLUSHED_MAX
@@ -267,7 +267,7 @@ impl Owner {
         self.over(self.limit.max() < self.common.limit.max())
     }
 
-    /// The same as [`Owner::charge`], where nothing is refused if that fails.
+    /// Charges as [`Owner::charge`] does, where nothing is refused if that fails.
     pub fn charge_if_possible(&self, bytes: usize) -> Result<Charge, ChargeError> {
         self.charging(bytes, || self.limit.memcg.charge(bytes))
     }
@@ -321,7 +321,7 @@ impl Owner {
         }
     }
 
-    /// Without eviction: what makes room at once is done.
+    /// Charges without eviction: compacts what makes room at once.
     fn charge_compacting<T>(
         &self,
         mut charge: impl FnMut() -> Result<T, ChargeError>,

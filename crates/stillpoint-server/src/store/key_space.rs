@@ -146,7 +146,7 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// A number for each thread, to choose a stripe by.
+/// Returns the calling thread's number, to choose a stripe by.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NUMBER.with(|number| {
