@@ -152,7 +152,7 @@ impl<T: fmt::Debug + Send + Sync + 'static> fmt::Debug for Retired<T> {
 /// # Safety
 ///
 /// `value` came out of a box; until this returns, nothing frees it, and readers only read it.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn request<T>(
     core: &Core<Sound>,
     value: NonNull<T>,
