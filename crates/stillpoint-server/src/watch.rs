@@ -713,5 +713,11 @@ pub(crate) mod tests {
         let kept = lines.iter().filter(|&&byte| byte == b'\n').count() as u64;
         assert_eq!(sent, 1000 + kept);
         assert!(kept < 1000);
+        // It is told how many it has missed.
+        watchers.tell(MUTATIONS, None, "x", |_| {});
+        lines.clear();
+        stuck.watcher.take(&mut lines);
+        let told = format!("[skipped={}]\r\n", 1000 - kept);
+        assert!(lines.starts_with(told.as_bytes()), "{told}");
     }
 }

@@ -488,8 +488,7 @@ mod tests {
             found.map(|sample| sample.counters[Count::Set as usize])
         };
         follow();
-        let first = Arc::clone(&shared.directory().spaces["t1"]);
-        first.counts(0).add(Count::Set, 5);
+        shared.directory().spaces["t1"].counts(0).add(Count::Set, 5);
         assert_eq!(of("t1"), Some(5));
         store.create_tenant("late").unwrap();
         store.delete_tenant("t1").unwrap();

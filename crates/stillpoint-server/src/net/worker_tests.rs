@@ -525,6 +525,20 @@ fn what_is_answered_before_a_login_does_not_extend_its_time() {
     assert_eq!(stepped.worker.connections[0].deadline, 1000);
 }
 
+/// One that is merely silent stays.
+#[test]
+fn a_value_that_does_not_come_is_given_up() {
+    let (shared, mut stepped) = stepped(|settings| settings.send_timeout = 30);
+    let (mut half, mut silent) = (stepped.client(), stepped.client());
+    half.write_all(b"set k 0 0 100\r\nhalf").unwrap();
+    silent.write_all(b"mn\r\n").unwrap();
+    stepped.run();
+    stepped.worker.drop_late(1000);
+    assert!(!is_open(&half));
+    assert_eq!(arrived(&mut silent), b"MN\r\n");
+    assert_eq!(shared.totals.dropped_slow.load(Ordering::Relaxed), 1);
+}
+
 /// The slab gives a new client the index of one that has gone, which is lower than those of others.
 #[test]
 fn a_client_that_has_just_come_is_not_ended_before_those_that_came_earlier() {
