@@ -242,9 +242,6 @@ impl Flags {
         }
         settings.flags = Some(Arc::new(self.clone()));
         listen(&mut settings)?;
-        for listener in &settings.listeners {
-            listener.name()?;
-        }
         if let Some(name) = &settings.metrics_name {
             split("metrics", name, METRICS_PORT)?;
         }
@@ -358,7 +355,7 @@ impl Listener {
     }
 
     /// Returns the name and port that its address stands for; `None` for a path.
-    fn name(&self) -> Result<Option<(&str, u16)>, String> {
+    pub(super) fn name(&self) -> Result<Option<(&str, u16)>, String> {
         match (&self.address, &self.path) {
             (Some(address), None) => split(self.from, address, self.port).map(Some),
             (None, Some(_)) => Ok(None),

@@ -407,6 +407,9 @@ impl Settings {
             ensure! { given, "-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or chain and key of [tls] in the file" }
             ensure! { (1..=1024).contains(&buffer), "-o ssl_wbuf_size={buffer}: from 1 to 1024 KiB" }
         }
+        for listener in &self.listeners {
+            listener.name()?;
+        }
         let tls = self.listeners.iter().any(|one| one.tls == Some(true));
         ensure! { self.tls.is_some() || !tls, "a listener with TLS needs a certificate: [tls] in the file, or -Z" }
         ensure! { !self.listeners.is_empty(), "there is no place to listen: give -p, -l, -s or a [[listen]] in the file" }
@@ -610,6 +613,7 @@ mod tests {
         wrong(|s| s.item_max = 1000, "-I 1000");
         wrong(|s| s.item_max = 40 << 20, "raise -m");
         wrong(|s| s.listeners.clear(), "no place to listen");
+        wrong(|s| s.listeners[0].path = None, "either address or path");
         wrong(|s| s.listeners[0].tenant = "c".into(), "no tenant \"c\"");
         wrong(|s| s.tenants[1].name = "a".into(), "two of that name");
         wrong(|s| s.tenants[1].name = "a b".into(), "letters");
