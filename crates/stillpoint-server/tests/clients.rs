@@ -203,8 +203,17 @@ fn values_that_may_not_be_kept(buffer_max: usize) {
         return;
     }
     let refused = "SERVER_ERROR out of memory writing get response\r\n";
+    let mut watcher = server.client();
+    watcher.ask("watch fetchers\r\n", "OK\r\n");
     other.ask("get k v4 k\r\nmn\r\n", format!("{refused}MN\r\n"));
     other.ask("mg v4 v k\r\nmn\r\n", format!("{refused}MN\r\n"));
+    // It was found all the same.
+    assert!(watcher.line().contains("key=k status=found"));
+    for _ in 0..2 {
+        let line = watcher.line();
+        let found = line.contains("key=v4 status=found");
+        assert!(found && line.ends_with(" size=512000"), "{line}");
+    }
     let mut binary = server.client();
     let mut request = [0; 26];
     (request[0], request[3], request[11]) = (0x80, 2, 2);

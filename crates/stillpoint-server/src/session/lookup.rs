@@ -64,7 +64,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Sets the expiry, tells watchers, and counts: as a touch alone if it `touches`. Called behind
+    /// Sets the expiry, tells watchers, and counts: as a touch alone if it `touches`. Called after
     /// [`show`](Self::show), as a time in the past affects later requests only. If it returns another answer,
     /// the one that was appended has to be taken back.
     #[inline(always)]
@@ -84,7 +84,7 @@ impl Lookup<'_> {
             }),
         };
         if cx.shared.watchers.want(self.space, watch::FETCHERS) {
-            let size = shown.map(|len| len.unwrap_or(0));
+            let size = shown.map(|(Ok(len) | Err(len))| len);
             session.tell_get(self.space, self.key, size, cx);
         }
         cx.count_get(self.space, shown.is_some(), touches);
