@@ -152,7 +152,8 @@ impl Nodes {
     ///
     /// If `each` panics, the map's memory is never freed.
     pub fn end(self, mut each: impl FnMut(NonNull<Node>)) {
-        let taken = ManuallyDrop::new(ManuallyDrop::new(self).take());
+        // SAFETY: this is the end of it, and it is not dropped.
+        let taken = ManuallyDrop::new(unsafe { ManuallyDrop::new(self).take() });
         // The walk does not come back to a node.
         let mut walk = Walk::from(Some(taken.pinned().live()), Some(0));
         while walk.step_to_used().is_some() {
@@ -163,9 +164,13 @@ impl Nodes {
         drop(ManuallyDrop::into_inner(taken));
     }
 
-    /// Takes apart a map that is not used from now on.
-    fn take(&mut self) -> Taken {
-        // SAFETY: from an `Arc`, which this owns, and no other thread has the map.
+    /// Takes the map apart.
+    ///
+    /// # Safety
+    ///
+    /// It is not used after that, nor dropped.
+    unsafe fn take(&mut self) -> Taken {
+        // SAFETY: from an `Arc`, which this owns; no other thread has the map, by the borrow.
         unsafe { Taken::of(Arc::from_raw(self.0.as_ptr().cast_const())) }
     }
 }
@@ -341,7 +346,8 @@ impl PinnedNodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        drop(self.take());
+        // SAFETY: this is the end of it.
+        drop(unsafe { self.take() });
     }
 }
 
