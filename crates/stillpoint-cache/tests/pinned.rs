@@ -5,7 +5,7 @@ mod common;
 mod helpers;
 
 use common::eventually;
-use helpers::press;
+use helpers::{press, weighed};
 use std::time::Duration;
 use stillpoint_cache::{Cache, InsertError, ManualClock};
 
@@ -76,6 +76,19 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
         (cache.contains_key(&30), cache.statistics().pinned_bytes),
         (false, 0)
     );
+}
+
+/// What is pinned in the tenant of the insert counts, too.
+#[test]
+fn what_is_refused_for_pinned_entries_evicts_nothing() {
+    let cache = weighed(1000);
+    cache.insert(0, 600);
+    assert!(cache.pin(&0));
+    (1..401).for_each(|key| cache.insert(key, 1));
+    assert!(cache.try_insert(5000, 401).is_err());
+    assert_eq!(cache.weighted_bytes(), 1000);
+    cache.try_insert(5000, 400).unwrap();
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (2, 1000));
 }
 
 #[test]
