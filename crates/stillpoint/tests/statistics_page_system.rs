@@ -79,6 +79,14 @@ fn a_limit_of_file_sizes_ends_no_process() {
 }
 
 #[test]
+fn a_filter_that_hides_the_limits_is_no_limit() {
+    apart!();
+    filter::deny(libc::SYS_prlimit64, None, libc::EPERM);
+    publish_statistics().expect("the system has memory files");
+    assert_eq!(pages().len(), 1);
+}
+
+#[test]
 fn a_forks_child_has_a_page_of_its_own() {
     apart!();
     publish_statistics().expect("the system has memory files");
@@ -93,6 +101,7 @@ fn a_forks_child_has_a_page_of_its_own() {
         let page = seen();
         assert_eq!(page.pid, u64::from(std::process::id()));
         assert_ne!(page.pid, parent);
+        assert_eq!(shown("both").made, before.made, "its counts are as old");
         let mine = shown("both").number_of("grace_periods");
         assert!(mine >= before.number_of("grace_periods"), "as it was");
         assert_eq!(shown("both").number_of("unreclaimed_bytes"), 0);

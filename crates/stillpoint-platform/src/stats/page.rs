@@ -25,7 +25,8 @@ use super::{
     sequence,
 };
 use crate::{
-    clock, environment,
+    clock::{self, Nanos},
+    environment,
     mmap::{Mapping, Refused},
     stderr,
     sync::{Mutex, lock, try_lock},
@@ -228,6 +229,7 @@ pub struct Block {
     words: Words,
     /// The number of its slot.
     number: usize,
+    made: Nanos,
 }
 
 impl Block {
@@ -264,7 +266,11 @@ impl Block {
             store(&page[head::SLOTS], number as u64 + 1);
         }
         STATES[number].store(slot::USED as u8, Ordering::Relaxed);
-        Some(Self { words, number })
+        Some(Self {
+            words,
+            number,
+            made: clock::now(),
+        })
     }
 
     /// Writes the slot, and zeros into the block: for a new block, and in the child of a fork, whose page has
@@ -274,7 +280,7 @@ impl Block {
         self.change(|slot| {
             self.words.words.iter().for_each(|word| store(word, 0));
             store(&slot[slot::NUMBER], number);
-            store(&slot[slot::MADE], clock::now());
+            store(&slot[slot::MADE], self.made);
             store_all(&slot[slot::NAME..], &name);
             store(&slot[slot::STATE], slot::USED);
         });

@@ -7,7 +7,6 @@ use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create},
     io::{Errno, fcntl_dupfd_cloexec},
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
-    process::{Resource, getrlimit},
 };
 use std::{
     mem,
@@ -76,14 +75,23 @@ pub(super) fn create() -> Result<OwnedFd, Refused> {
             .map_err(refused("fcntl(F_DUPFD_CLOEXEC)"))?;
     }
     // To grow a file past this limit raises a signal that ends the process.
-    if getrlimit(Resource::Fsize)
-        .current
-        .is_some_and(|most| most < BYTES as u64)
-    {
+    if longest_file() < BYTES as libc::rlim_t {
         return Err(refused("ftruncate")(Errno::FBIG));
     }
     ftruncate(&file, BYTES as u64).map_err(refused("ftruncate"))?;
     Ok(file)
+}
+
+/// Returns the length to which the process may grow a file; no bound if the system does not tell.
+fn longest_file() -> libc::rlim_t {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // rustix 1.1 does not expect that a sandbox refuses this call, and returns uninitialised memory.
+    // SAFETY: writes to `limit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 /// Moves `file` to the number `free`, which no file has, if the system does it. For the child of a fork,
