@@ -116,12 +116,16 @@ impl Batches {
         }
     }
 
-    /// Adds the callbacks after `from`, up to `to`, which were taken off the stack at `taken`. `since` is
-    /// the result of [`QueueTimes::take_first`].
-    pub(super) fn add(&mut self, from: u64, to: u64, since: Nanos, taken: Nanos) {
+    /// Adds the callbacks after `from`, up to `to`, which have been taken off the stack `now`. `since` is
+    /// the result of [`QueueTimes::take_first`]. If there are none, it is that of the next batch.
+    pub(super) fn add(&mut self, from: u64, to: u64, since: Nanos, now: impl FnOnce() -> Nanos) {
         if since != 0 {
             self.since = since;
         }
+        if from == to {
+            return;
+        }
+        let taken = now();
         if let Some(free) = self.batches.get_mut(self.len) {
             *free = Batch {
                 from,
@@ -207,23 +211,25 @@ mod tests {
     #[test]
     fn a_batch_without_a_time_has_that_of_the_one_before() {
         let (mut batches, times) = (Batches::new(), QueueTimes::new());
-        batches.add(0, 2, 0, 5);
+        batches.add(0, 2, 0, || 5);
         times.note_run(&batches.take(2));
         assert_eq!(times.times.load().count(), 0, "none is known");
-        batches.add(2, 3, 7, 8);
-        batches.add(3, 5, 0, 9);
-        let since: Vec<_> = batches.take(5).iter().map(|batch| batch.since).collect();
-        assert_eq!(since, [7, 7]);
+        batches.add(2, 3, 7, || 8);
+        batches.add(3, 5, 0, || 9);
+        batches.add(5, 5, 10, || 11);
+        batches.add(5, 6, 0, || 12);
+        let since: Vec<_> = batches.take(6).iter().map(|batch| batch.since).collect();
+        assert_eq!(since, [7, 7, 10]);
     }
 
     #[test]
     fn what_a_barrier_waits_for_is_not_delayed_and_what_comes_later_is() {
         let mut batches = Batches::new();
-        batches.add(0, 2, 5, 5);
+        batches.add(0, 2, 5, || 5);
         assert_eq!(batches.kept_until(1, 0), None);
         assert_eq!(batches.kept_until(1, 10), Some(15));
         batches.hurried = 2;
-        batches.add(2, 4, 7, 7);
+        batches.add(2, 4, 7, || 7);
         assert_eq!(batches.kept_until(2, 10), None);
         assert_eq!(batches.kept_until(3, u64::MAX), Some(u64::MAX));
     }
@@ -237,9 +243,7 @@ mod tests {
             let (mut came, mut gone, mut now) = (0, 0, 1);
             for (comes, passes) in steps {
                 now += passes;
-                if comes > 0 {
-                    batches.add(came, came + comes, now, now);
-                }
+                batches.add(came, came + comes, now, || now);
                 came += comes;
                 model.extend((0..comes).map(|_| now));
                 while gone < came && batches.kept_until(gone + 1, delay).is_none_or(|until| until <= now) {

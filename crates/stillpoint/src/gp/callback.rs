@@ -341,9 +341,7 @@ impl Callbacks {
             queue.push_back(oldest);
             oldest = next;
         }
-        if queue.came != before {
-            batches.add(before, queue.came, since, clock::now());
-        }
+        batches.add(before, queue.came, since, clock::now);
     }
 
     /// Runs, in order, the callbacks whose grace period `has_ended`, with no lock of the queue
