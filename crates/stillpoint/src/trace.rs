@@ -56,7 +56,7 @@ probe! {
 }
 
 probe! {
-    /// The objects of a page have been freed. The kernel's `rcu_invoke_kfree_bulk_callback`.
+    /// Some or all objects of a page are freed. The kernel's `rcu_invoke_kfree_bulk_callback`.
     rcu_kvfree_page_free(domain, page, objects, bytes)
 }
 

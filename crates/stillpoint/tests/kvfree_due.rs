@@ -49,8 +49,8 @@ fn idle_threads_pages_go_before_younger_ones() {
     idle.join().expect("no panic");
 }
 
-/// A thread that retires now and then frees two pages at each that it fills, which may take it a
-/// while: what it has from busier times is due before.
+/// A thread that retires now and then frees about two pages for each that it fills, which may take it
+/// a while: what it has from busier times is due before.
 #[test]
 fn slow_threads_sealed_pages_are_adopted() {
     let domain = Domain::new();
@@ -63,7 +63,7 @@ fn slow_threads_sealed_pages_are_adopted() {
         thread::sleep(Duration::from_millis(2));
         domain.statistics().objects_freed < 29 * A_PAGE as u64
     };
-    // In that time it may fill ten pages, and so free twenty.
+    // In that time it may fill ten pages, and so free 24.
     assert!((0..10 * A_PAGE).take_while(is_left).count() < 10 * A_PAGE);
     domain.kvfree_barrier();
 }

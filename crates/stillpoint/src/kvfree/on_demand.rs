@@ -32,8 +32,8 @@ use crate::{
 };
 use std::{mem::MaybeUninit, ptr::NonNull};
 
-/// How many pages a thread frees for each one that it fills, once it is past its share, or the domain past
-/// its budget.
+/// How many pages' worth of objects a thread frees for each page that it fills, once it is past its share,
+/// or the domain past its budget.
 const PAGES_PAST_SHARE: usize = 8;
 
 /// What a call of `free_some` leaves.
@@ -64,8 +64,7 @@ impl Heap {
     }
 
     /// Frees a few pages of the calling thread that are due; past its share or the budget, more of them and one
-    /// page that waits for the service thread.
-    /// Tries to end the grace period of its oldest page, once. A call from within a destructor does
+    /// page that waits for the service thread. Tries to end the grace period of its oldest page, once. A call from within a destructor does
     /// nothing.
     pub(crate) fn free_some<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> Left {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
@@ -226,7 +225,7 @@ impl Heap {
     ///
     /// # Safety
     ///
-    /// As for [`Heap::free`].
+    /// As for [`Heap::free_counted`].
     pub(super) unsafe fn free_unasked<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         let Some(around) = self.on_demand.get() else {
             // SAFETY: the caller's promise.
