@@ -370,6 +370,29 @@ mod tests {
         (engine, heap, buffer)
     }
 
+    /// A page that the service thread has freed is the next that a retiring thread fills. The last
+    /// one stays for when there is no memory, and no more than eight are kept.
+    #[test]
+    fn a_page_that_the_service_thread_has_freed_is_used_again() {
+        let (_engine, heap, buffer) = heap();
+        let reserve = &heap.line.reserve;
+        let freed = [(); 9].map(|()| Page::try_new().expect("memory"));
+        for page in freed {
+            reserve.put(page);
+        }
+        assert_eq!(lock(&reserve.0).pages(), 8);
+        let used = [(); 8].map(|()| buffer.new_page(reserve).expect("a page"));
+        assert_eq!(used[..7], freed[..7]);
+        assert_ne!(used[7], freed[7], "the last one");
+        for page in used {
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(page) };
+        }
+        assert_eq!(reserve.take(), Some(freed[7]));
+        // SAFETY: as above.
+        unsafe { Page::release(freed[7]) };
+    }
+
     fn tick(engine: &Engine<Sound>, heap: &Heap, times: u32) {
         for _ in 0..times {
             let _ = heap.scan_threads(engine, false, true);

@@ -526,7 +526,12 @@ pub(super) unsafe fn free_slots(id: u64, slots: &[MaybeUninit<Slot>]) -> u64 {
     panicked
 }
 
-/// The reserve: at most one empty page, for when none can be allocated.
+/// The most pages that the reserve keeps.
+const RESERVED: usize = 8;
+
+/// Empty pages that the service thread has freed. One is for when none can be allocated. The others
+/// go to threads that seal a page: for a block of a page's size the C library's allocator joins what
+/// has been freed of small ones, which would take more of a retire's time than all the rest.
 #[derive(Debug)]
 pub(super) struct ReservePage(pub(super) Mutex<PageList>);
 
@@ -544,10 +549,10 @@ impl ReservePage {
         }
     }
 
-    /// Keeps an empty page as the reserve, or gives its memory back. The page is the caller's.
+    /// Keeps an empty page in the reserve, or gives its memory back. The page is the caller's.
     pub(super) fn put(&self, page: NonNull<Page>) {
         let mut reserve = lock(&self.0);
-        if reserve.is_empty() {
+        if reserve.pages() < RESERVED {
             reserve.push_back(page);
         } else {
             drop(reserve);
@@ -556,17 +561,21 @@ impl ReservePage {
         }
     }
 
+    /// Takes a page for when none can be allocated.
     pub(super) fn take(&self) -> Option<NonNull<Page>> {
         lock(&self.0).pop_front()
+    }
+
+    /// Takes a page, unless it is the last.
+    pub(super) fn take_spare(&self) -> Option<NonNull<Page>> {
+        let mut reserve = lock(&self.0);
+        (reserve.pages() > 1).then(|| reserve.pop_front()).flatten()
     }
 }
 
 impl Drop for ReservePage {
     fn drop(&mut self) {
-        if let Some(page) = self.take() {
-            // SAFETY: an empty page that is in no list any more.
-            unsafe { Page::release(page) };
-        }
+        lock(&self.0).release();
     }
 }
 

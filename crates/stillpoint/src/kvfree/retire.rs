@@ -150,7 +150,7 @@ impl Heap {
         if !buffer.is_listed() && !self.list(buffer) {
             return false;
         }
-        let Some(fresh) = buffer.new_page() else {
+        let Some(fresh) = buffer.new_page(&self.line.reserve) else {
             return false;
         };
         let old = buffer.replace(&mut lock(&buffer.queue), channel, Some(fresh));
@@ -245,7 +245,7 @@ impl Heap {
         channel: Channel,
         reclaimer: Reclaimer,
     ) -> Option<Added> {
-        let fresh = buffer.new_page();
+        let fresh = buffer.new_page(&self.line.reserve);
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
         let cookie = name_for_page(engine);
