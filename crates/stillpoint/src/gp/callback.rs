@@ -221,7 +221,7 @@ pub(super) struct Callbacks {
     /// The callbacks that a pass has taken from the queue and not invoked yet; they still count as
     /// queued. A thread that takes both locks takes that of `waiting` first.
     pub(super) running: Mutex<Queue>,
-    /// How long callbacks are kept, in nanoseconds.
+    /// How long callbacks are kept, in nanoseconds. Changes under the lock of `waiting`.
     pub(super) delay: AtomicU64,
     pub(super) queued: AtomicU64,
     pub(super) invoked: AtomicU64,

@@ -221,8 +221,8 @@ impl Domain {
     /// before, except those for which there was no page, which callbacks free. A barrier cuts the
     /// delay short for the callbacks that it waits for, so that it takes no longer than without; so
     /// does the end of the domain; a delay that is set meanwhile changes neither. For all other
-    /// callbacks, also those that are queued already, the delay set last applies. May start the
-    /// service thread. Not async-signal-safe.
+    /// callbacks, also those that are queued already, the delay set last applies. Takes a lock for
+    /// a moment, and may start the service thread. Not async-signal-safe.
     ///
     /// ```
     /// use std::{sync::mpsc::channel, time::Duration};

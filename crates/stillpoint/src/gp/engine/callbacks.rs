@@ -154,7 +154,11 @@ impl<P: Policy> Engine<P> {
 
     pub(crate) fn set_callback_delay(&self, delay: Duration) {
         let delay = clock::nanos(delay);
-        self.callbacks.delay.store(delay, Ordering::Relaxed);
+        {
+            // A pass looks under this lock: it finds the new delay, or we find what it has left.
+            let _waiting = lock(&self.callbacks.waiting);
+            self.callbacks.delay.store(delay, Ordering::Relaxed);
+        }
         if self.callbacks.pending() > 0 {
             // Some may be due under the new delay.
             self.kick();

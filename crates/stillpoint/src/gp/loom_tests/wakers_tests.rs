@@ -18,7 +18,10 @@ use crate::platform::{
     thread::Token,
 };
 use loom::thread;
-use std::task::{Wake, Waker};
+use std::{
+    task::{Wake, Waker},
+    time::Duration,
+};
 
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -148,6 +151,22 @@ fn loom_futures_are_woken_after_callbacks() {
         let (serving, service) = Serving::start();
         serving.0.call(|| ());
         wait(&serving.0, Awaited::Callbacks(serving.0.callbacks_queued()));
+        serving.stop(service);
+    });
+}
+
+/// A callback is queued while the delay is taken away, which no other call would make due.
+#[test]
+fn loom_a_callback_is_due_without_the_delay() {
+    model(2, || {
+        let (serving, service) = Serving::start();
+        serving.0.set_callback_delay(Duration::MAX);
+        let task = Task::new();
+        let (theirs, called) = (Arc::clone(&serving), std::sync::Arc::clone(&task));
+        let caller = thread::spawn(move || theirs.0.call(move || called.wake()));
+        serving.0.set_callback_delay(Duration::ZERO);
+        task.sleep();
+        caller.join().unwrap();
         serving.stop(service);
     });
 }
