@@ -91,7 +91,7 @@ pub(super) struct ServiceLine {
     /// Pages for the service thread: those with destructors, large ones, those of threads that have exited
     /// or fallen idle.
     pub(super) pending: Mutex<Pending>,
-    /// A page for adopting an open page when there is no memory.
+    /// Empty pages for threads that seal one; the last is for adopting an open page when there is no memory.
     pub(super) reserve: ReservePage,
 }
 
