@@ -20,7 +20,7 @@ use crate::{
     platform::{
         clock::{self, Nanos},
         fork,
-        sync::{Arc, lock},
+        sync::{Arc, Ordering, lock},
         user_code,
     },
 };
@@ -223,6 +223,9 @@ impl Heap {
             self.note_parked(buffer.park());
             lock(&buffer.queue).spares.release();
         }
+        if self.active.load(Ordering::Relaxed) == 0 {
+            self.line.reserve.trim();
+        }
         if !candidates.is_empty() {
             // Heavy barrier [D2], for all of them: each owner's next append sees that it is parked,
             // or we see the length of the last one.
@@ -275,7 +278,7 @@ impl Heap {
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
-            self.line.reserve.put(page);
+            self.reserve_page(page);
             engine.service_advanced();
             has_freed = true;
             if is_large {
@@ -357,7 +360,7 @@ mod tests {
     use crate::{
         gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
         kvfree::{buffer::Pushed, request::RetireRequest, retire::Reclaimer},
-        platform::{sync::Ordering, thread},
+        platform::thread,
     };
 
     /// Returns a heap to which one thread retires, beside fifteen others, and no service thread.
@@ -378,7 +381,7 @@ mod tests {
         let reserve = &heap.line.reserve;
         let freed = [(); 9].map(|()| Page::try_new().expect("memory"));
         for page in freed {
-            reserve.put(page);
+            heap.reserve_page(page);
         }
         assert_eq!(lock(&reserve.0).pages(), 8);
         let used = [(); 8].map(|()| buffer.new_page(reserve).expect("a page"));
@@ -391,6 +394,19 @@ mod tests {
         assert_eq!(reserve.take(), Some(freed[7]));
         // SAFETY: as above.
         unsafe { Page::release(freed[7]) };
+    }
+
+    /// Otherwise thousands of domains that were busy once keep eight pages each.
+    #[test]
+    fn a_domain_whose_threads_are_all_parked_keeps_one_page() {
+        let (engine, heap, buffer) = heap();
+        heap.active.store(1, Ordering::Relaxed);
+        let free = || heap.reserve_page(Page::try_new().expect("memory"));
+        (0..8).for_each(|_| free());
+        heap.park(&engine, &[&buffer]);
+        assert_eq!(heap.active.load(Ordering::Relaxed), 0);
+        free();
+        assert_eq!(lock(&heap.line.reserve.0).pages(), 1);
     }
 
     fn tick(engine: &Engine<Sound>, heap: &Heap, times: u32) {

@@ -33,10 +33,13 @@ use crate::{
     },
     trace,
 };
-use std::sync::OnceLock;
+use std::{ptr::NonNull, sync::OnceLock};
 
 /// Budget of a new domain, in bytes.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
+
+/// The most empty pages that the service thread keeps for threads that seal one.
+const RESERVED: usize = 8;
 
 /// Number of times that statistics add all accounts up. The lowest sum is the most exact, because
 /// each is too high by what the service thread frees meanwhile. Once in the model, where each step
@@ -269,6 +272,15 @@ impl Heap {
     pub(super) fn note_parked(&self, changed: bool) {
         self.active
             .fetch_sub(usize::from(changed), Ordering::Relaxed);
+    }
+
+    /// Keeps an empty page for threads that seal one, or gives its memory back: while no thread retires,
+    /// one is enough. The page is the caller's.
+    pub(super) fn reserve_page(&self, page: NonNull<Page>) {
+        let is_idle = self.active.load(Ordering::Relaxed) == 0;
+        self.line
+            .reserve
+            .put(page, if is_idle { 1 } else { RESERVED });
     }
 
     /// Runs destructors by `free`, and notes whether they have retired anything on this thread:

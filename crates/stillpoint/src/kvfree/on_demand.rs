@@ -209,7 +209,7 @@ impl Heap {
             // objects that are retired here may be freed on any thread.
             let free = || unsafe { self.free_counted(engine, page) };
             self.note_nested(|| buffer.progress(), free);
-            self.line.reserve.put(page);
+            self.reserve_page(page);
             // In the child of a fork nothing is pending, nor counted, any more.
             if fork::process() != process {
                 return;

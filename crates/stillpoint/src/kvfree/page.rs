@@ -526,9 +526,6 @@ pub(super) unsafe fn free_slots(id: u64, slots: &[MaybeUninit<Slot>]) -> u64 {
     panicked
 }
 
-/// The most pages that the reserve keeps.
-const RESERVED: usize = 8;
-
 /// Empty pages that the service thread has freed. One is for when none can be allocated. The others
 /// go to threads that seal a page: for a block of a page's size the C library's allocator joins what
 /// has been freed of small ones, which would take more of a retire's time than all the rest.
@@ -545,14 +542,15 @@ impl ReservePage {
         if lock(&self.0).is_empty()
             && let Some(page) = Page::try_new()
         {
-            self.put(page);
+            self.put(page, 1);
         }
     }
 
-    /// Keeps an empty page in the reserve, or gives its memory back. The page is the caller's.
-    pub(super) fn put(&self, page: NonNull<Page>) {
+    /// Keeps an empty page in the reserve, or gives its memory back if there are already `most`. The
+    /// page is the caller's.
+    pub(super) fn put(&self, page: NonNull<Page>, most: usize) {
         let mut reserve = lock(&self.0);
-        if reserve.pages() < RESERVED {
+        if reserve.pages() < most {
             reserve.push_back(page);
         } else {
             drop(reserve);
@@ -570,6 +568,14 @@ impl ReservePage {
     pub(super) fn take_spare(&self) -> Option<NonNull<Page>> {
         let mut reserve = lock(&self.0);
         (reserve.pages() > 1).then(|| reserve.pop_front()).flatten()
+    }
+
+    /// Gives the memory of all pages but one back.
+    pub(super) fn trim(&self) {
+        while let Some(page) = self.take_spare() {
+            // SAFETY: an empty page that is in no list any more.
+            unsafe { Page::release(page) };
+        }
     }
 }
 
