@@ -26,7 +26,7 @@
 use super::{
     account::Account,
     marks::Marks,
-    page::{Page, PageList, ReservePage, SLOTS, Tally},
+    page::{Page, PageList, SLOTS, Tally},
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
 };
@@ -323,13 +323,9 @@ impl ThreadBuffer {
         }
     }
 
-    /// Returns an empty page: a spare one, one of the domain's `reserve`, or a new one. Owner only,
-    /// without the lock.
-    pub(super) fn new_page(&self, reserve: &ReservePage) -> Option<NonNull<Page>> {
-        let spare = lock(&self.queue).spares.pop_front();
-        spare
-            .or_else(|| reserve.take_spare())
-            .or_else(Page::try_new)
+    /// Takes an empty page that the thread has kept.
+    pub(super) fn take_spare(&self) -> Option<NonNull<Page>> {
+        lock(&self.queue).spares.pop_front()
     }
 
     /// Keeps pages whose objects are freed for later use, up to `spares`, and gives the memory of

@@ -20,7 +20,7 @@ use crate::{
     platform::{
         clock::{self, Nanos},
         fork,
-        sync::{Arc, Ordering, lock},
+        sync::{Arc, lock},
         user_code,
     },
 };
@@ -223,9 +223,6 @@ impl Heap {
             self.note_parked(buffer.park());
             lock(&buffer.queue).spares.release();
         }
-        if self.active.load(Ordering::Relaxed) == 0 {
-            self.line.reserve.trim();
-        }
         if !candidates.is_empty() {
             // Heavy barrier [D2], for all of them: each owner's next append sees that it is parked,
             // or we see the length of the last one.
@@ -360,7 +357,7 @@ mod tests {
     use crate::{
         gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
         kvfree::{buffer::Pushed, request::RetireRequest, retire::Reclaimer},
-        platform::thread,
+        platform::{sync::Ordering, thread},
     };
 
     /// Returns a heap to which one thread retires, beside fifteen others, and no service thread.
@@ -384,7 +381,7 @@ mod tests {
             heap.reserve_page(page);
         }
         assert_eq!(lock(&reserve.0).pages(), 8);
-        let used = [(); 8].map(|()| buffer.new_page(reserve).expect("a page"));
+        let used = [(); 8].map(|()| heap.new_page(&buffer, Channel::Drop).expect("a page"));
         assert_eq!(used[..7], freed[..7]);
         assert_ne!(used[7], freed[7], "the last one");
         for page in used {

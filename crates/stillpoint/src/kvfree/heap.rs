@@ -13,7 +13,7 @@ use super::{
     around::Around,
     buffer::ThreadBuffer,
     held_up::HeldUp,
-    page::{PAGE_BYTES, Page, ReservePage, Tally},
+    page::{PAGE_BYTES, Page, Reserve, Tally},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
 };
@@ -38,7 +38,7 @@ use std::{ptr::NonNull, sync::OnceLock};
 /// Budget of a new domain, in bytes.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
 
-/// The most empty pages that the service thread keeps for threads that seal one.
+/// The most empty pages in a domain's reserve, the last one included.
 const RESERVED: usize = 8;
 
 /// Number of times that statistics add all accounts up. The lowest sum is the most exact, because
@@ -94,8 +94,8 @@ pub(super) struct ServiceLine {
     /// Pages for the service thread: those with destructors, large ones, those of threads that have exited
     /// or fallen idle.
     pub(super) pending: Mutex<Pending>,
-    /// Empty pages for threads that seal one; the last is for adopting an open page when there is no memory.
-    pub(super) reserve: ReservePage,
+    /// Empty pages of the domain.
+    pub(super) reserve: Reserve,
 }
 
 impl Heap {
@@ -112,7 +112,7 @@ impl Heap {
             threads_end: Mutex::new(None),
             line: ServiceLine {
                 pending: Mutex::new(Pending::new()),
-                reserve: ReservePage::new(),
+                reserve: Reserve::new(),
             },
             flushes: Flushes::new(),
             active: AtomicUsize::new(0),
@@ -269,13 +269,15 @@ impl Heap {
         changed
     }
 
+    /// Counts one less, if it `changed` to that. After the last, one page in reserve is enough.
     pub(super) fn note_parked(&self, changed: bool) {
-        self.active
-            .fetch_sub(usize::from(changed), Ordering::Relaxed);
+        if changed && self.active.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.line.reserve.trim();
+        }
     }
 
-    /// Keeps an empty page for threads that seal one, or gives its memory back: while no thread retires,
-    /// one is enough. The page is the caller's.
+    /// Puts an empty page of the caller's into the reserve, or gives its memory back if the reserve is
+    /// full: at one page while no thread retires.
     pub(super) fn reserve_page(&self, page: NonNull<Page>) {
         let is_idle = self.active.load(Ordering::Relaxed) == 0;
         self.line

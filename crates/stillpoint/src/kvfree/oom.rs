@@ -6,7 +6,7 @@
 //! | the same, where it may not wait | a callback frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
 //! | the same, where objects are freed on demand | a callback frees it, as the service thread frees a page there |
 //! | that callback | the object is leaked, and counted |
-//! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is reserved before a thread opens its first |
+//! | a page to adopt an idle thread's objects into | the last one in [reserve](super::page::Reserve) is used, which is allocated before a thread opens its first |
 //! | a thread's buffer, or its entry in the list of buffers | the thread gets no page, as in the first lines |
 //!
 //! No thread waits for memory inside a section, because the threads that could give memory back may

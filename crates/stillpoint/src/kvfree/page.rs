@@ -526,13 +526,13 @@ pub(super) unsafe fn free_slots(id: u64, slots: &[MaybeUninit<Slot>]) -> u64 {
     panicked
 }
 
-/// Empty pages that the service thread has freed. One is for when none can be allocated. The others
-/// go to threads that seal a page: for a block of a page's size the C library's allocator joins what
-/// has been freed of small ones, which would take more of a retire's time than all the rest.
+/// Empty pages of a domain. The last is for when none can be allocated. The others are for threads
+/// whose pages the service thread frees: to allocate one would make the C library join what has been
+/// freed of small blocks, which takes longer than the rest of that retire.
 #[derive(Debug)]
-pub(super) struct ReservePage(pub(super) Mutex<PageList>);
+pub(super) struct Reserve(pub(super) Mutex<PageList>);
 
-impl ReservePage {
+impl Reserve {
     pub(super) fn new() -> Self {
         Self(Mutex::new(PageList::new()))
     }
@@ -546,8 +546,8 @@ impl ReservePage {
         }
     }
 
-    /// Keeps an empty page in the reserve, or gives its memory back if there are already `most`. The
-    /// page is the caller's.
+    /// Keeps an empty page in the reserve, or gives its memory back if the reserve has `most`.
+    /// The page is the caller's.
     pub(super) fn put(&self, page: NonNull<Page>, most: usize) {
         let mut reserve = lock(&self.0);
         if reserve.pages() < most {
@@ -579,7 +579,7 @@ impl ReservePage {
     }
 }
 
-impl Drop for ReservePage {
+impl Drop for Reserve {
     fn drop(&mut self) {
         lock(&self.0).release();
     }

@@ -150,12 +150,26 @@ impl Heap {
         if !buffer.is_listed() && !self.list(buffer) {
             return false;
         }
-        let Some(fresh) = buffer.new_page(&self.line.reserve) else {
+        let Some(fresh) = self.new_page(buffer, channel) else {
             return false;
         };
         let old = buffer.replace(&mut lock(&buffer.queue), channel, Some(fresh));
         debug_assert!(old.is_none(), "there was no open page");
         true
+    }
+
+    /// Returns an empty page for the owner of `buffer`. The reserve is for pages that the service thread
+    /// frees: a thread that frees its own keeps those.
+    pub(super) fn new_page(
+        &self,
+        buffer: &ThreadBuffer,
+        channel: Channel,
+    ) -> Option<NonNull<Page>> {
+        let reserved = || match channel {
+            Channel::Plain => None,
+            Channel::Drop => self.line.reserve.take_spare(),
+        };
+        buffer.take_spare().or_else(reserved).or_else(Page::try_new)
     }
 
     /// Appends to the buffer that threads at their end share. Nothing throttles them: they may be
@@ -245,7 +259,7 @@ impl Heap {
         channel: Channel,
         reclaimer: Reclaimer,
     ) -> Option<Added> {
-        let fresh = buffer.new_page(&self.line.reserve);
+        let fresh = self.new_page(buffer, channel);
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
         let cookie = name_for_page(engine);
