@@ -285,7 +285,7 @@ impl<K, V, S> HashMap<K, V, S> {
     /// Without it an entry counts with its own size, and with 1 KiB at least if it has a destructor,
     /// whatever it refers to. With it, what was
     /// replaced or removed and is not freed yet counts against the domain's budget in full; see
-    /// [`Domain::retire_weighed`].
+    /// [`Domain::retire_weighed`](stillpoint::Domain::retire_weighed).
     ///
     /// `weigh` is called once for each entry that is replaced or removed, by the thread that does
     /// that, inside its section, with nothing locked. An estimate is enough; it should be quick. If
