@@ -419,8 +419,8 @@ where
         Ok(None)
     }
 
-    /// Makes a batch of room for an entry that is in the map, `reserved` of which it has, and links it if that is
-    /// all. Retires what it has replaced, whose claim the tenant `counted` has counted.
+    /// Evicts up to a batch for `new`, which has `reserved` bytes already, and links it once there is room. Retires
+    /// the entry that it replaced; `counted` is the tenant that counted that removal.
     #[inline(never)]
     fn link_in_room(
         &self,

@@ -78,7 +78,7 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
     );
 }
 
-/// What is pinned in the tenant of the insert counts, too.
+/// Entries that are pinned in the inserting tenant itself count, too.
 #[test]
 fn what_is_refused_for_pinned_entries_evicts_nothing() {
     let cache = weighed(1000);

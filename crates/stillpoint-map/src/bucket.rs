@@ -325,7 +325,8 @@ impl<'t> AnyBucket for &'t Bucket {
 
     #[inline]
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldBucket> {
-        let link = if this.get().word().has_link() {
+        let word = this.get().word();
+        let link = if word.has_link() && !word.is_moved() {
             this.get().link()
         } else {
             None

@@ -20,16 +20,16 @@ use stillpoint_platform::{barrier::fence_after_rmw, race::RaceCell, sync::Orderi
 /// The entry is complete, and the value owns it. Once the value has been forgotten, and the entry put into a
 /// map, the entry stays until a grace period after its removal.
 pub unsafe trait New: Sized {
-    /// Its beginning.
+    /// Returns the entry's head.
     fn head(&self) -> NonNull<Head>;
 
-    /// Its hash.
+    /// Returns the hash of the entry's key.
     fn hash(&self) -> u64 {
         // SAFETY: the entry is complete.
         unsafe { self.head().as_ref() }.hash()
     }
 
-    /// Gives it up to a map that has it now. Returns its beginning.
+    /// Passes the entry's ownership to the map that has just linked it. Returns its head.
     #[inline(always)]
     fn into_head(self) -> NonNull<Head> {
         let head = self.head();

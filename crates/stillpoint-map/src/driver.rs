@@ -45,13 +45,13 @@ impl<C: HasTables> Shared<C> {
     }
 }
 
-/// What a map has left, which no longer exists: no other thread uses it. Frees the tables when it is dropped, and lets
-/// the domain go, also if a callback that is queued has another share of it.
+/// The state of a map that has been dropped: no other thread uses it. Dropping this frees the tables and releases the
+/// domain, even if a queued callback shares the state.
 #[derive(Debug)]
 pub struct Taken<C: HasTables = Core>(Arc<Shared<C>>);
 
 impl<C: HasTables> Taken<C> {
-    /// Closes what a map has left. Waits for a slice of the callback, if one is under way.
+    /// Keeps the callback of a dropped map from driving again. Waits for a slice of the callback, if one is under way.
     ///
     /// # Safety
     ///

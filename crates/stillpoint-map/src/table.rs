@@ -96,8 +96,8 @@ pub unsafe trait Kind: Sized {
     }
 }
 
-/// What has left a chain, and no new reader finds: a block that was allocated as a box is. Nothing in it needs a
-/// drop, but for the atomics of models.
+/// A block that has been unlinked from a chain, so that no new reader finds it. It was allocated as a box is. Only
+/// the atomics of models in it need a drop.
 ///
 /// # Safety
 ///
@@ -112,14 +112,14 @@ pub unsafe trait Old: Sized {
         (self.pointer().cast(), Layout::new::<Self::Target>())
     }
 
-    /// What a free is to a model: a write, which no reader may be at.
+    /// Stands for a free in a model: writes to the block, which no reader may use.
     fn overwrite(&self) {}
 
     /// Frees it.
     ///
     /// # Safety
     ///
-    /// No thread is at it any more.
+    /// No thread uses it any more.
     unsafe fn free(self) {
         self.overwrite();
         // SAFETY: allocated as a box is; the caller's promise.
@@ -127,9 +127,9 @@ pub unsafe trait Old: Sized {
     }
 }
 
-/// What tables ask of a bucket.
+/// A bucket, as tables use it.
 pub trait AnyBucket: Copy {
-    /// What the chain behind it consists of.
+    /// A block of the chain behind it.
     type Old: Old;
     /// Its lock, until that is dropped.
     type Locked: AnyLocked;
@@ -139,15 +139,15 @@ pub trait AnyBucket: Copy {
     /// Locks it, unless its word has changed, or is locked.
     fn lock(self, word: Word) -> Option<Self::Locked>;
 
-    /// Empties a bucket that this thread has filled in vain, or a thread that a fork has removed. An empty one is only
-    /// read, which takes no memory.
+    /// Empties a bucket that was filled in vain by this thread, or by a thread that a fork has removed. Only reads an
+    /// empty one, which takes no memory.
     fn clear(this: Unshared<Self>);
 
-    /// Takes away what is behind the bucket.
+    /// Detaches the chain behind the bucket: nothing if it has moved, as its chain has been retired then.
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = Self::Old>;
 }
 
-/// What tables ask of a locked bucket.
+/// A locked bucket, as tables use it.
 pub trait AnyLocked {
     /// Says that the bucket is in the next table. It stays as it is.
     fn set_moved(&mut self);
@@ -379,7 +379,7 @@ impl<'t, S: Kind> Table<'t, S> {
     ///
     /// # Safety
     ///
-    /// As for [`Unshared::of`], of each of them.
+    /// Each bucket meets the conditions of [`Unshared::of`].
     pub unsafe fn clear(self, buckets: Range<usize>) {
         for index in self.used().of(buckets) {
             // SAFETY: the caller's promise.
@@ -558,13 +558,10 @@ impl<'t, S: Kind> Table<'t, S> {
     /// No other thread uses the table any more.
     pub unsafe fn free(self) {
         for index in self.used().of(0..self.buckets()) {
-            let bucket = self.at(index);
-            if !bucket.word().is_moved() {
-                // SAFETY: the caller's promise.
-                let bucket = unsafe { Unshared::of(bucket) };
-                // SAFETY: the same.
-                AnyBucket::take_behind(bucket).for_each(|old| unsafe { old.free() });
-            }
+            // SAFETY: the caller's promise.
+            let bucket = unsafe { Unshared::of(self.at(index)) };
+            // SAFETY: the same.
+            AnyBucket::take_behind(bucket).for_each(|old| unsafe { old.free() });
         }
         // SAFETY: the caller's promise.
         unsafe { self.unlinked().free() };
@@ -759,7 +756,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Does this in this table alone.
+    /// Inserts `new` into this table only.
     #[inline(always)]
     fn add_here<E: New>(self, new: E) -> Result<Live<'t, Head>, E> {
         let (head, hash) = (new.head(), new.hash());
@@ -768,7 +765,7 @@ impl<'t> Table<'t> {
         let slot = unsafe { Slot::entry(head, hash, self.bits()) };
         let home = self.home_of(hash);
         if home.add_at_once(slot, tag(hash), || self.used().claim(index)) {
-            // SAFETY: it is in the table, which exists for as long as `'t`.
+            // SAFETY: put in just now; `'t` lies in a section of the map's domain.
             Ok(unsafe { Live::of(new.into_head()) })
         } else {
             Err(new)

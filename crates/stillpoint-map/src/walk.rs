@@ -163,7 +163,7 @@ fn fetch(table: Table<'_>, index: usize) {
         return;
     }
     prefetch(table.behind(index + FAR));
-    // SAFETY: it is nearer.
+    // SAFETY: `NEAR < FAR`, and `index + FAR` was checked above.
     let near = unsafe { table.at_unchecked(index + NEAR) };
     // All slots, as how many have an entry cannot be foretold; in place of one without, the bucket.
     for slot in 0..SLOTS {
@@ -213,6 +213,8 @@ impl<'g> Iterator for Walk<'g> {
     }
 }
 
-/// How many buckets ahead a bucket is fetched, and its entries are.
+/// Number of buckets by which buckets are prefetched.
 const FAR: usize = 16;
+/// Number of buckets by which their entries are prefetched.
 const NEAR: usize = 4;
+const _: () = assert!(NEAR < FAR);

@@ -34,7 +34,8 @@ impl<P: Serialize> Serialize for OwnedMapGuard<'_, P> {
 /// Defines how a map or a set is written: pinned, and in a section for that.
 macro_rules! serialize {
     ($map:ident<$($param:ident),+> as $pinned:ident by $collect:ident, $($bounds:tt)+) => {
-        /// Writes what an iteration visits. It is gathered first, because formats may want the number before it.
+        /// Serializes the entries that an iteration visits. Collects them first, because some formats need the
+        /// length up front.
         impl<$($param),+> Serialize for $pinned<$($param),+>
         where
             $($bounds)+
@@ -44,7 +45,7 @@ macro_rules! serialize {
             }
         }
 
-        /// As that of the pinned one, in one section.
+        /// Pins the map and serializes it in that one section.
         impl<$($param),+> Serialize for $map<$($param),+>
         where
             $($bounds)+

@@ -158,7 +158,7 @@ mod bare {
     use crate::user_code;
     use std::{ffi::CString, io, mem, os::unix::thread::JoinHandleExt, ptr, thread::JoinHandle};
 
-    /// A thread that may be joined; detached when this is dropped. Neither joined nor detached before.
+    /// A thread that may be joined; detached when this is dropped. It has been neither joined nor detached.
     #[derive(Debug)]
     pub struct Handle(libc::pthread_t);
 

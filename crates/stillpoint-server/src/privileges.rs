@@ -5,7 +5,7 @@
 //! may try in vain, as to open sockets, is refused.
 
 // Not by `seccompiler` (0.5): it has no check for `X32`, and one action a filter, so three filters would see each
-// call. What it would spare is some 40 lines.
+// call. It would save about 40 lines.
 
 use std::io;
 

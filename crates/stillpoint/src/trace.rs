@@ -56,7 +56,8 @@ probe! {
 }
 
 probe! {
-    /// Some or all objects of a page are freed. The kernel's `rcu_invoke_kfree_bulk_callback`.
+    /// Some or all objects of a page are about to be freed by their thread, or have been by the service
+    /// thread. The kernel's `rcu_invoke_kfree_bulk_callback`.
     rcu_kvfree_page_free(domain, page, objects, bytes)
 }
 

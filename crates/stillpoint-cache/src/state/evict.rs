@@ -31,7 +31,7 @@ pub struct Entrant {
     pub standing: Option<Standing>,
 }
 
-/// Why an insert was refused. In a box, so that all other inserts pass two words.
+/// Why an insert was refused. Boxed, so that the result stays two words.
 pub type Refusal = Box<InsertError>;
 
 /// Names an insert that has not made all its room yet.

@@ -241,7 +241,7 @@ impl State {
         }
     }
 
-    /// Changes what a tenant uses, and what its parent knows of that.
+    /// Changes a tenant's usage, and updates its parent's sums.
     #[inline(never)]
     fn account_child(&mut self, number: u32, parent: u32, change: impl Fn(&mut Tenant)) {
         let tenant = self.tenant_mut(number);
@@ -417,8 +417,8 @@ impl State {
         Ok(())
     }
 
-    /// Tells a user why an insert is refused, below the limit of `full`: under the hold of the lock that has found
-    /// it so, after which the tenant may be gone.
+    /// Returns the error for an insert that the limit of tenant `full` refuses. Call it before releasing the lock:
+    /// later the tenant may be gone.
     #[cold]
     pub(super) fn refusal(&self, inserter: Inserter, full: u32) -> Refusal {
         let Inserter { number, weight } = inserter;

@@ -1,4 +1,4 @@
-//! What a run prints, and what it writes as JSON.
+//! The text and the JSON of a run.
 
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -487,12 +487,15 @@ impl<'t, K, V> AnyBucket for Bucket<'t, K, V> {
 
     #[inline]
     fn take_behind(this: Unshared<Self>) -> impl Iterator<Item = OldNode<K, V>> {
-        let spill = this.get().behind().spill();
+        let spill = match this.get().word().is_moved() {
+            true => None,
+            false => this.get().behind().spill(),
+        };
         if spill.is_some() {
             this.get().set_behind(Behind::nothing());
         }
         let nodes = spill.into_iter().flat_map(Spill::nodes);
-        // SAFETY: no bucket has the list any more.
+        // SAFETY: no bucket has the list any more, and no move has retired it.
         nodes.map(|node| unsafe { node.unlinked() })
     }
 }

@@ -100,7 +100,7 @@ enum Retired {
 }
 
 impl Retired {
-    /// What a free is to a model: a write, which no reader may be at. The memory stays.
+    /// Stands for a free: writes to the block, which no reader may use. The memory stays.
     fn overwrite(&self) {
         match self {
             Self::Spill(node) => node.overwrite(),

@@ -67,7 +67,7 @@ impl<'t> OldNode<'t> {
     }
 }
 
-/// Nodes whose locks are held. All of them die, but perhaps the last one.
+/// Locked nodes, in the order of locking. All die, except perhaps the last.
 pub(super) struct Held<'t> {
     nodes: [Option<(Locked<'t>, Node<'t>)>; DEPTH + 3],
     held: usize,
@@ -223,8 +223,8 @@ impl Tree {
 }
 
 impl Pinned<Tree> {
-    /// Makes the tree lead to what is new where it leads to the nodes that are `held`: children of the
-    /// step before `level`, from `first` on. `None` for the child that the path goes to. Then nothing is locked.
+    /// Replaces the `held` nodes, the children from `first` on of the step before `level`, by `new`, and
+    /// unlocks them. If `first` is `None`, it is the child on the path.
     ///
     /// # Errors
     ///

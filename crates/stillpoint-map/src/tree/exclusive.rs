@@ -199,7 +199,7 @@ impl<K, V> OccupiedEntry<'_, K, V> {
             unsafe {
                 let fence = (*step.node.pointer().as_ptr()).take_child(step.at);
                 if cut > turn {
-                    // What was the second child begins where the first one did.
+                    // The former second child takes the place of the first, and its lower bound.
                     replace_fence(fence);
                 }
                 Node::leaf(leaf).free();

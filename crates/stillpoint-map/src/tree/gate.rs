@@ -1,5 +1,6 @@
 //! A node's lock, and what is only changed under it.
 
+use super::order::SLOTS;
 use crate::backoff::Backoff;
 use stillpoint_platform::{
     fork,
@@ -88,7 +89,7 @@ impl Gate {
 pub struct Locked<'t>(&'t Gate);
 
 impl<'t> Locked<'t> {
-    /// As if the lock had been taken.
+    /// Returns a `Locked` without taking the lock.
     #[cfg(all(test, stillpoint_loom))]
     pub fn unlocked(gate: &'t Gate) -> std::mem::ManuallyDrop<Self> {
         std::mem::ManuallyDrop::new(Self(gate))
@@ -101,10 +102,16 @@ impl<'t> Locked<'t> {
     }
 
     /// Counts a slot of a leaf that is used from now on. Returns its number.
+    ///
+    /// # Panics
+    ///
+    /// If all slots are used.
     pub fn use_another(&self) -> usize {
+        let slot = self.0.used();
+        assert!(slot < SLOTS, "a leaf that is full has no other slot");
         let state = self.0.state.load(Ordering::Relaxed);
         self.0.state.store(state + 1, Ordering::Relaxed);
-        (state & !(DEAD | IN_SLAB)) as usize
+        slot
     }
 }
 

@@ -161,7 +161,7 @@ impl Leaf {
             .map_or(Err(new), |_| Ok(()))
     }
 
-    /// What a free is to a model: another entry in a slot.
+    /// Stands for a free in a model: puts another entry into a slot.
     #[cfg(all(test, stillpoint_loom))]
     pub fn overwrite(&self, slot: usize, entry: NonNull<Head>) {
         self.entries[slot].store(entry.as_ptr(), Ordering::Release);

@@ -15,7 +15,7 @@ const KEYS: u64 = 2048;
 
 type Model = Std<u64, u64>;
 
-/// What a map has or returns for a number.
+/// A value of a map that stands for a number.
 trait Number {
     fn number(&self) -> u64;
 }

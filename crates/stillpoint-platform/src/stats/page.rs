@@ -64,6 +64,8 @@ impl From<Refused> for io::Error {
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
 /// The state of each slot, as in the page; 0 for those that have never been used, which come last.
+/// Relaxed: they change under the lock, and the child of a fork has one thread. If a lost thread was
+/// taking a slot or giving it up, no domain of the child gets it.
 static STATES: [AtomicU8; MOST_SLOTS] = [const { AtomicU8::new(0) }; MOST_SLOTS];
 
 /// Number of domains that there was no space for.
@@ -376,13 +378,15 @@ pub(crate) unsafe fn reset_in_child() {
     }
     let Some(page) = page() else { return };
     // Before the new file is made, for which the system may have no other number.
-    let number = FILE.take().map(|file| file.as_raw_fd());
+    // SAFETY: the caller's promise.
+    let number = unsafe { FILE.take() }.map(|file| file.as_raw_fd());
     let replaced = file::create().and_then(|new| replace(page, &new).map(|()| new));
     match replaced {
         Ok(mut new) => {
             if let Some(number) = number {
                 // The same number, so that the program finds no other descriptor taken.
-                new = file::with_number(new, number);
+                // SAFETY: the file that had it is closed, unless the new one has it; there is no other thread.
+                new = unsafe { file::with_number(new, number) };
             }
             FILE.set(new);
             LOST.store(0, Ordering::Relaxed);

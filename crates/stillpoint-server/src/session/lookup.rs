@@ -48,7 +48,7 @@ impl Lookup<'_> {
                 match self.value_end {
                     None => head(item, &mut out.bytes),
                     Some(end) => {
-                        // First, so that a win mark is not set for what is not shown.
+                        // Before `head`, which may set the win mark: an item that is not sent must not be won.
                         let held = out.hold(item).ok_or(len)?;
                         head(item, &mut out.bytes);
                         out.push_value(item, held);

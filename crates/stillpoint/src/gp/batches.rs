@@ -117,7 +117,8 @@ impl Batches {
     }
 
     /// Adds the callbacks after `from`, up to `to`, which have been taken off the stack `now`. `since` is
-    /// the result of [`QueueTimes::take_first`]. If there are none, it is that of the next batch.
+    /// the result of [`QueueTimes::take_first`]. If there are no callbacks, it is kept for
+    /// the next batch.
     pub(super) fn add(&mut self, from: u64, to: u64, since: Nanos, now: impl FnOnce() -> Nanos) {
         if since != 0 {
             self.since = since;

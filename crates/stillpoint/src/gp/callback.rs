@@ -221,7 +221,8 @@ pub(super) struct Callbacks {
     /// The callbacks that a pass has taken from the queue and not invoked yet; they still count as
     /// queued. A thread that takes both locks takes that of `waiting` first.
     pub(super) running: Mutex<Queue>,
-    /// How long callbacks are kept, in nanoseconds. Changes under the lock of `waiting`.
+    /// How long callbacks are kept, in nanoseconds. Changes under the lock of `waiting`; at the end of
+    /// a domain without it, when no other thread makes passes.
     pub(super) delay: AtomicU64,
     pub(super) queued: AtomicU64,
     pub(super) invoked: AtomicU64,

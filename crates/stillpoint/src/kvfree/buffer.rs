@@ -67,8 +67,11 @@ const PARKED: usize = 0;
 /// smaller slices the mean retire takes longer, with larger ones the longest.
 pub(super) const SLICE: usize = SLOTS.div_ceil(3);
 
-/// Number of appends between two slices: half of what a slice frees, so that the queue becomes
-/// shorter.
+/// A slice is of at most this many pages: those of large objects have few.
+pub(super) const PAGES_PER_SLICE: usize = 2;
+
+/// The most appends to the plain page between two slices: half of what a slice frees, so that the
+/// queue becomes shorter.
 const SLICE_EVERY: usize = SLICE / 2;
 
 /// The limit of a thread that is held back, and accounts for each object that it retires in a

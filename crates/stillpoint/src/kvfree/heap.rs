@@ -279,6 +279,8 @@ impl Heap {
     /// Puts an empty page of the caller's into the reserve, or gives its memory back if the reserve is
     /// full: at one page while no thread retires.
     pub(super) fn reserve_page(&self, page: NonNull<Page>) {
+        // Relaxed: if the last thread is parked meanwhile, the page stays beside the last one, which
+        // does no harm.
         let is_idle = self.active.load(Ordering::Relaxed) == 0;
         self.line
             .reserve

@@ -14,13 +14,12 @@
 
 use super::{
     around::{Around, call_around},
-    buffer::{Queue, ThreadBuffer},
+    buffer::{PAGES_PER_SLICE, Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList, SLOTS, Tally},
     policy::{Policy, name_for_page},
     request::Channel,
     retire::Reclaimer,
-    throttle::PAGES_PER_SLICE,
 };
 use crate::{
     gp::{Cookie, Engine, Progress},
@@ -63,9 +62,9 @@ impl Heap {
         self.on_demand.get().is_some()
     }
 
-    /// Frees a few pages of the calling thread that are due; past its share or the budget, more of them and one
-    /// page that waits for the service thread. Tries to end the grace period of its oldest page, once. A call from within a destructor does
-    /// nothing.
+    /// Frees a few pages of the calling thread that are due; past its share or the budget, more of
+    /// them and one page that waits for the service thread. Tries to end the grace period of its oldest
+    /// page, once. A call from within a destructor does nothing.
     pub(crate) fn free_some<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> Left {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return Left::Nothing;

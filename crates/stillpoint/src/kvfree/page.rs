@@ -537,7 +537,7 @@ impl Reserve {
         Self(Mutex::new(PageList::new()))
     }
 
-    /// Allocates the reserve if there is none, and there is memory.
+    /// Allocates the last page of the reserve, if it has none and there is memory.
     pub(super) fn fill(&self) {
         if lock(&self.0).is_empty()
             && let Some(page) = Page::try_new()

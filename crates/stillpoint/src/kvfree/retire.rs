@@ -9,7 +9,7 @@
 //! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; past the budget, back-pressure; without memory, `oom.rs` |
 //! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; back-pressure; then pages are reclaimed |
 //! | the same | the service thread has parked the thread | the thread is unparked |
-//! | the same | the next slice of what is due is to be freed | it is |
+//! | the same | more is due, and the page has reached the limit | the next slice is freed |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
@@ -23,19 +23,19 @@
 //! A thread frees its own pages itself, where the allocator's cache is warm, in slices of [`SLICE`]
 //! objects, so that no retire takes as long as a whole page. The first slice comes when a page is
 //! sealed, after back-pressure (`throttle.rs`). While more is due, the limit of the open page
-//! (`buffer.rs`) makes the next one come after half as many appends, so the queue becomes shorter.
+//! (`buffer.rs`) makes the next one come after half as many appends at most: it is reckoned by the
+//! plain page, and holds for both. So the queue becomes shorter.
 //! The slots of a slice are copied, and their page stays in the queue: the service thread may take
 //! it over meanwhile. Past the budget, a thread that is to wait for the service thread first frees
 //! its own pages.
 
 use super::{
-    buffer::{Added, Pushed, SLICE, ThreadBuffer},
+    buffer::{Added, PAGES_PER_SLICE, Pushed, SLICE, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, SLOTS, Slot, Tally, footprint_of, free_slots},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
-    throttle::PAGES_PER_SLICE,
 };
 use crate::{
     gp::{Engine, Record},
@@ -158,8 +158,9 @@ impl Heap {
         true
     }
 
-    /// Returns an empty page for the owner of `buffer`. The reserve is for pages that the service thread
-    /// frees: a thread that frees its own keeps those.
+    /// Returns an empty page for the owner of `buffer`. One for objects with destructors may come from
+    /// the reserve, to which the service thread gives those that it frees; a thread keeps the plain
+    /// pages that it frees itself.
     pub(super) fn new_page(
         &self,
         buffer: &ThreadBuffer,

@@ -4,13 +4,13 @@
 use crate::mmap::{Mapping, Refused, refused};
 use crate::stats::layout::{BYTES, NAME};
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create},
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     io::{Errno, fcntl_dupfd_cloexec},
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous},
 };
 use std::{
     mem,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicI32, AtomicU64, Ordering},
 };
 
@@ -33,14 +33,18 @@ impl Shown {
 
     /// Makes `file` the one that others find.
     pub(super) fn set(&self, file: OwnedFd) {
-        let (device, inode) = identity(file.as_fd()).unwrap_or_default();
+        let (device, inode) = identity(file.as_raw_fd()).unwrap_or_default();
         self.device.store(device, Ordering::Relaxed);
         self.inode.store(inode, Ordering::Relaxed);
         self.number.store(file.into_raw_fd(), Ordering::Relaxed);
     }
 
     /// Takes the file, unless the program has closed it: another file may have its number by now.
-    pub(super) fn take(&self) -> Option<OwnedFd> {
+    ///
+    /// # Safety
+    ///
+    /// The caller is the child of a fork, and has started no thread.
+    pub(super) unsafe fn take(&self) -> Option<OwnedFd> {
         let number = self.number.swap(-1, Ordering::Relaxed);
         if number < 0 {
             return None;
@@ -49,17 +53,23 @@ impl Shown {
             self.device.load(Ordering::Relaxed),
             self.inode.load(Ordering::Relaxed),
         );
-        // SAFETY: no other thread exists that could close it meanwhile; if it is closed, `fstat` says so.
-        let is_ours = identity(unsafe { BorrowedFd::borrow_raw(number) }) == Some(shown);
-        // SAFETY: the file that `set` has given up.
+        let is_ours = identity(number) == Some(shown);
+        // SAFETY: the file that `set` has given up. It is open, and by the caller's promise no other
+        // thread closes it meanwhile.
         is_ours.then(|| unsafe { OwnedFd::from_raw_fd(number) })
     }
 }
 
-/// Returns the file's device and inode.
-fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    let status = fstat(file).ok()?;
-    Some((status.st_dev, status.st_ino))
+/// Returns the device and the inode of the file that has this number, if one has.
+fn identity(number: RawFd) -> Option<(u64, u64)> {
+    let mut status = mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: writes to `status`. rustix's call is for files that are certain to be open.
+    let result = unsafe { libc::fstat(number, status.as_mut_ptr()) };
+    (result == 0).then(|| {
+        // SAFETY: the call has succeeded, so it has written all of it.
+        let status = unsafe { status.assume_init() };
+        (status.st_dev, status.st_ino)
+    })
 }
 
 /// Returns a new memory file of the page's length. Its descriptor is none of the three standard
@@ -94,10 +104,13 @@ fn longest_file() -> libc::rlim_t {
     limit.rlim_cur
 }
 
-/// Moves `file` to the number `free`, which no file has, if the system does it. For the child of a fork,
-/// in which no other thread opens anything.
-pub(super) fn with_number(file: OwnedFd, free: RawFd) -> OwnedFd {
-    // SAFETY: a number that no file has. If it is the file's own, the call is refused.
+/// Moves `file` to the number `free`, if the system does it.
+///
+/// # Safety
+///
+/// No file but this one has that number, and no other thread opens one meanwhile.
+pub(super) unsafe fn with_number(file: OwnedFd, free: RawFd) -> OwnedFd {
+    // SAFETY: the caller's promise. If the number is the file's own, the call is refused.
     match unsafe { libc::dup3(file.as_raw_fd(), free, libc::O_CLOEXEC) } {
         -1 => file,
         // SAFETY: made just now.
@@ -116,10 +129,10 @@ pub(super) fn seal(file: &OwnedFd) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the words of a mapping that starts out zero.
+/// Returns the words of a mapping of [`Mapping::shared`].
 pub(super) fn words(mapping: &Mapping) -> &[AtomicU64] {
-    // SAFETY: the mapping has that number of words, readable and writable. Zero bits are the zero of every
-    // word, and the start is a multiple of the page size.
+    // SAFETY: both callers pass a result of `Mapping::shared`, all of which is readable and writable. Any
+    // bits are a word, and the start is a multiple of the page size.
     unsafe {
         std::slice::from_raw_parts(
             mapping.start().as_ptr().cast(),
@@ -155,7 +168,8 @@ pub(super) fn hide(old: &[AtomicU64]) {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let at = old.as_ptr().cast_mut().cast();
     // SAFETY: our own mapping is replaced as a whole; pointers into it point to zeros. If even this
-    // fails, the child counts in the parent's page, which misleads its readers and no more.
+    // fails, the child writes its slots and counts into the parent's page, which misleads its readers
+    // and no more.
     let _ = unsafe { mmap_anonymous(at, BYTES, access, flags) };
 }
 
