@@ -78,14 +78,8 @@ map_guard! {
     /// whose methods look up and change. What these return lives as long as this does.
     ///
     /// It belongs to its thread, so a task that holds it across an `.await` is not `Send`. Where a runtime
-    /// accepts that, the task delays all frees of the domain meanwhile; clippy finds it with this in
-    /// `clippy.toml`:
-    ///
-    /// ```toml
-    /// await-holding-invalid-types = ["stillpoint_map::MapGuard", "stillpoint::Guard"]
-    /// ```
-    ///
-    /// Tasks take an [`OwnedMapGuard`].
+    /// accepts that, the task delays all frees of the domain meanwhile; clippy finds it as it finds a
+    /// [`Guard`]. Tasks take an [`OwnedMapGuard`].
     ///
     /// ```
     /// use stillpoint_map::{HashMap, MapGuard, PinnedHashMap};

@@ -1,5 +1,5 @@
 //! What a program that depends on the library gets: how many packages its Cargo.lock lists, and whether
-//! the patch line of the drop-in package takes effect. Cargo resolves; nothing is built or downloaded.
+//! the patch line of the drop-in package takes effect. Cargo resolves; nothing is downloaded.
 
 use std::{
     fs,
@@ -8,34 +8,39 @@ use std::{
 };
 
 /// A package in a folder of its own, whose versions are those of the workspace's Cargo.lock.
-struct Dependent(PathBuf);
+pub struct Dependent(PathBuf);
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 impl Dependent {
-    fn new(name: &str, dependencies: &str) -> Self {
+    pub fn new(name: &str, dependencies: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("src")).expect("a folder");
-        fs::write(folder.join("src/lib.rs"), "").expect("a file");
         fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("the workspace's");
         let package = "[package]\nname = \"dependent\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n";
-        fs::write(
-            folder.join("Cargo.toml"),
-            format!("{package}{dependencies}"),
-        )
-        .expect("a file");
-        Self(folder)
+        let dependent = Self(folder);
+        dependent.write("Cargo.toml", &format!("{package}{dependencies}"));
+        dependent.write("src/lib.rs", "");
+        dependent
+    }
+
+    pub fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).expect("a file");
     }
 
     /// What Cargo says when it does this.
-    fn cargo(&self, arguments: &[&str]) -> String {
+    pub fn cargo(&self, arguments: &[&str]) -> String {
         let output = Command::new(env!("CARGO"))
             .args(arguments)
             .arg("--offline")
             .current_dir(&self.0)
+            .env(
+                "CARGO_TARGET_DIR",
+                concat!(env!("CARGO_TARGET_TMPDIR"), "/built"),
+            )
             .output()
             .expect("Cargo");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -44,7 +49,7 @@ impl Dependent {
     }
 
     /// The packages of its Cargo.lock that come from a registry: name and version.
-    fn locked(&self) -> Vec<(String, String)> {
+    pub fn locked(&self) -> Vec<(String, String)> {
         self.cargo(&["update", "--workspace"]);
         let lock = fs::read_to_string(self.0.join("Cargo.lock")).expect("Cargo's");
         let packages = lock
@@ -60,7 +65,7 @@ impl Dependent {
     }
 }
 
-fn path(package: &str) -> String {
+pub fn path(package: &str) -> String {
     let root = root().display();
     format!(
         "{package} = {{ path = \"{root}/{}\" }}\n",

@@ -3,6 +3,7 @@
 //!
 //! Each check is a function from texts to complaints, so that a test can give it broken ones.
 
+mod awaits;
 mod book;
 mod dependents;
 mod figures;

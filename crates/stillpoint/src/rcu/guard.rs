@@ -22,13 +22,8 @@ use std::{fmt, marker::PhantomData};
 /// Where a task stays on its thread (a current-thread runtime, a `LocalSet`, the future of
 /// `block_on`) the compiler accepts that, and the section stays open while the thread runs other
 /// tasks or sleeps: its domain stalls. Stall reports recognise it ([`AcrossAwait`]); Clippy finds
-/// it with this line in `clippy.toml`:
-///
-/// ```toml
-/// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::tasks_trace::Guard", "stillpoint::QsbrReader"]
-/// ```
-///
-/// (With `stillpoint-map`, add `stillpoint_map::MapGuard`, a map that a thread has pinned.)
+/// it with the list for `clippy.toml` in the manual's chapter "tokio and axum", which has all such
+/// types.
 ///
 /// A section that is to be held across an `.await` is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
