@@ -162,7 +162,23 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
     }
 }
 
-impl<K, V> OccupiedEntry<'_, K, V> {
+impl<'m, K, V> OccupiedEntry<'m, K, V> {
+    /// Returns the entry of a place, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The map of the store is borrowed mutably for `'m`, in which only the result changes it. The path leads to
+    /// the place.
+    unsafe fn of(store: &'m Ordered<K, V>, (path, place): (Path<'m>, Place<'m>)) -> Option<Self> {
+        Some(Self {
+            store,
+            entry: place.entry?.cast(),
+            path,
+            place,
+            borrows: PhantomData,
+        })
+    }
+
     /// Takes the entry out. If its key was a fence, another one replaces it. Returns the key and the value, and
     /// whether nodes were freed: the leaf, or also nodes of the path.
     fn take(self) -> ((K, V), bool) {
@@ -216,13 +232,6 @@ impl<K, V> OccupiedEntry<'_, K, V> {
         // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
         (unsafe { Entry::take(self.entry) }, is_freed)
     }
-}
-
-/// Which entry is sought.
-enum Which<'q, Q: ?Sized> {
-    First,
-    Last,
-    Of(&'q Q),
 }
 
 impl<K, V> BTreeMap<K, V> {
@@ -330,7 +339,7 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.len(), 1);
     /// ```
     pub fn first_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
-        self.find_entry::<K>(Which::First)
+        self.outermost(false)
     }
 
     /// Returns the last entry: that with the greatest key.
@@ -341,34 +350,17 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.pin().last_key_value(), Some((&2, &"B")));
     /// ```
     pub fn last_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
-        self.find_entry::<K>(Which::Last)
+        self.outermost(true)
     }
 
-    fn find_entry<Q>(&mut self, which: Which<'_, Q>) -> Option<OccupiedEntry<'_, K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
-        let alone = unsafe { PinnedOrdered::of(&self.store) };
+    fn outermost(&mut self, is_back: bool) -> Option<OccupiedEntry<'_, K, V>> {
         let mut path = Path::new();
-        let place = match which {
-            Which::First => alone.tree()?.outermost(false, &mut path)?,
-            Which::Last => alone.tree()?.outermost(true, &mut path)?,
-            Which::Of(key) => {
-                let place;
-                (path, place) = alone.locate_by(key)?;
-                place
-            }
-        };
-        let entry = place.entry?.cast();
-        Some(OccupiedEntry {
-            store: alone,
-            path,
-            place,
-            entry,
-            borrows: PhantomData,
-        })
+        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
+        unsafe {
+            let alone = PinnedOrdered::of(&self.store);
+            let place = alone.tree()?.outermost(is_back, &mut path)?;
+            OccupiedEntry::of(alone, (path, place))
+        }
     }
 }
 
@@ -403,7 +395,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        Some(self.find_entry(Which::Of(key))?.remove_entry())
+        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
+        let found = unsafe {
+            let alone = PinnedOrdered::of(&self.store);
+            OccupiedEntry::of(alone, alone.locate_by(key)?)?
+        };
+        Some(found.remove_entry())
     }
 
     /// Removes the first entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
@@ -456,20 +453,16 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             } {
                 continue;
             }
-            // SAFETY: in the map until it is taken out.
-            let place = store.locate_by::<K>(unsafe { &(*entry.as_ptr()).key });
-            let Some((path, place)) = place.filter(|(_, place)| place.entry == Some(head)) else {
+            // SAFETY: in the map, which is borrowed mutably, until it is taken out.
+            let found = unsafe {
+                let place = store.locate_by::<K>(&(*entry.as_ptr()).key);
+                place.and_then(|place| OccupiedEntry::of(store, place))
+            };
+            let Some(found) = found.filter(|found| found.entry == entry) else {
                 continue;
             };
-            let is_merge_due = store.is_merge_due(&place);
-            let occupied = OccupiedEntry {
-                store,
-                path,
-                place,
-                entry,
-                borrows: PhantomData,
-            };
-            let ((key, value), is_freed) = occupied.take();
+            let is_merge_due = store.is_merge_due(&found.place);
+            let ((key, value), is_freed) = found.take();
             drop(value);
             if is_merge_due {
                 store.merge_near(&key);
