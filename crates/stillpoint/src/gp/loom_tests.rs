@@ -79,6 +79,18 @@ impl<P: Policy> World<P> {
         world
     }
 
+    /// Makes a world, and a thread that does `work` in it.
+    fn beside<R: 'static>(
+        work: impl FnOnce(&Self) -> R + 'static,
+    ) -> (Arc<Self>, thread::JoinHandle<R>)
+    where
+        P: 'static,
+    {
+        let world = Self::new();
+        let theirs = Arc::clone(&world);
+        (world, thread::spawn(move || work(&theirs)))
+    }
+
     fn register(&self, number: u64) -> &Record {
         self.engine
             .register(Token::for_model(number), Flavour::Thread)
@@ -114,6 +126,14 @@ impl<P: Policy> World<P> {
         self.element.with_mut(|element| unsafe { *element = 0 });
     }
 
+    /// One updater's steps, without a wait.
+    fn unlink_and_try_to_free(&self) {
+        self.unlink();
+        if self.try_complete(self.engine.start()) == Progress::Ended {
+            self.free();
+        }
+    }
+
     pub(super) fn try_complete(&self, cookie: Cookie) -> Progress {
         self.engine.try_complete(cookie, Token::for_model(1000))
     }
@@ -128,19 +148,13 @@ pub(super) fn model(test: impl Fn() + Sync + Send + 'static) {
 /// One reader against one updater that takes every step: R1 to R4 with W1 to W6.
 fn reader_and_updater<P: Policy>(sections: usize) {
     model(move || {
-        let world = World::<P>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || {
-            let record = theirs.register(1);
+        let (world, reader) = World::<P>::beside(move |world| {
+            let record = world.register(1);
             for _ in 0..sections {
-                theirs.read(record);
+                world.read(record);
             }
         });
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         reader.join().unwrap();
     });
 }
@@ -162,14 +176,12 @@ fn loom_next_section_hides_nothing() {
 #[test]
 fn loom_number_hides_what_was_unlinked() {
     model(|| {
-        let world = World::<Sound>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || {
-            let record = theirs.register(1);
+        let (world, reader) = World::<Sound>::beside(move |world| {
+            let record = world.register(1);
             let section = record.begin_without_fence();
             // Older ones are the business of the barriers.
             if section.at_least(FIRST.next()) {
-                theirs.use_element();
+                world.use_element();
             }
             record.end_without_fence();
         });
@@ -195,11 +207,7 @@ fn loom_next_section_hides_nothing_without_a_fence() {
             record.end_without_fence();
             record.begin_without_fence();
         });
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         reader.join().unwrap();
         world.at(record).end_without_fence();
     });
@@ -222,22 +230,16 @@ fn loom_no_heavy_barrier_is_caught() {
 #[test]
 fn loom_quiescent_states() {
     model(|| {
-        let world = World::<Sound>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || {
-            let record = theirs.register(1);
+        let (world, reader) = World::<Sound>::beside(move |world| {
+            let record = world.register(1);
             record.lock();
             for _ in 0..2 {
-                theirs.use_element();
+                world.use_element();
                 record.quiescent_state();
             }
             record.unlock();
         });
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         reader.join().unwrap();
     });
 }
@@ -298,11 +300,7 @@ fn loom_two_advancers() {
         let (reading, helping) = (Arc::clone(&world), Arc::clone(&world));
         let reader = thread::spawn(move || reading.read(reading.register(1)));
         let helper = thread::spawn(move || helping.try_complete(helping.engine.start()));
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         helper.join().unwrap();
         reader.join().unwrap();
     });
@@ -311,17 +309,9 @@ fn loom_two_advancers() {
 /// R4, R5, R6 with S1, S2: a waiter that sleeps is woken by the section that it waits for.
 fn waiter_and_holdout<P: Policy>() {
     model(|| {
-        let world = World::<P>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || theirs.read(theirs.register(1)));
+        let (world, reader) = World::<P>::beside(|world| world.read(world.register(1)));
         world.unlink();
-        let cookie = world.engine.start();
-        assert_eq!(
-            world
-                .engine
-                .wait_for(cookie, Token::for_model(1000), None, Haste::Normal),
-            Waited::Ended
-        );
+        wait(&world.engine, 1000);
         world.free();
         reader.join().unwrap();
     });
@@ -354,11 +344,7 @@ fn loom_record_changes_hands() {
                 })
             })
             .collect();
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         readers
             .into_iter()
             .for_each(|reader| reader.join().unwrap());
@@ -389,10 +375,7 @@ fn loom_flag_outlives_a_change_of_hands() {
             registry.hand_out(Token::for_model(3), 0, Flavour::Thread, 1, give);
         });
         world.unlink();
-        let cookie = world.engine.start();
-        let me = Token::for_model(1000);
-        let waited = world.engine.wait_for(cookie, me, None, Haste::Normal);
-        assert_eq!(waited, Waited::Ended);
+        wait(&world.engine, 1000);
         world.free();
         readers.join().unwrap();
     });
@@ -430,6 +413,18 @@ struct Job {
     wanted: AtomicBool,
 }
 
+impl Job {
+    /// Makes a job and its service thread.
+    fn served() -> (Arc<Self>, thread::JoinHandle<Served>) {
+        let job = Arc::new(Self {
+            engine: Engine::for_test(),
+            wanted: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&job);
+        (job, thread::spawn(move || theirs.engine.serve(&*theirs)))
+    }
+}
+
 impl Work for Job {
     fn pass(&self) -> Outlook {
         if self.wanted.load(Ordering::Relaxed) {
@@ -444,12 +439,7 @@ impl Work for Job {
 #[test]
 fn loom_kick() {
     model(|| {
-        let job = Arc::new(Job {
-            engine: Engine::for_test(),
-            wanted: AtomicBool::new(false),
-        });
-        let theirs = Arc::clone(&job);
-        let service = thread::spawn(move || theirs.engine.serve(&*theirs));
+        let (job, service) = Job::served();
         job.wanted.store(true, Ordering::Relaxed);
         job.engine.kick();
         assert_eq!(service.join().unwrap(), Served::Stopped);
@@ -479,9 +469,7 @@ impl Work for Ripening {
 #[test]
 fn loom_service_waits_for_a_reader() {
     model(|| {
-        let world = World::<Sound>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || theirs.read(theirs.register(1)));
+        let (world, reader) = World::<Sound>::beside(|world| world.read(world.register(1)));
         world.unlink();
         let work = Ripening {
             cookie: world.engine.start(),
@@ -496,12 +484,7 @@ fn loom_service_waits_for_a_reader() {
 #[test]
 fn loom_stop() {
     model(|| {
-        let job = Arc::new(Job {
-            engine: Engine::for_test(),
-            wanted: AtomicBool::new(false),
-        });
-        let theirs = Arc::clone(&job);
-        let service = thread::spawn(move || theirs.engine.serve(&*theirs));
+        let (job, service) = Job::served();
         job.engine.request_stop();
         job.engine.shared.service().signal();
         assert_eq!(service.join().unwrap(), Served::Stopped);
@@ -548,7 +531,7 @@ fn loom_followers_of_an_assist_are_not_left_asleep() {
     });
 }
 
-fn wait(engine: &Engine<Sound>, number: u64) {
+fn wait<P: Policy>(engine: &Engine<P>, number: u64) {
     let me = Token::for_model(number);
     let waited = engine.wait_for(engine.start(), me, None, Haste::Normal);
     assert_eq!(waited, Waited::Ended);

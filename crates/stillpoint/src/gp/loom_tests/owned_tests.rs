@@ -2,14 +2,9 @@
 //! look at. Three tests are of races that the kernel's RCU Tasks Trace had; each stands beside a
 //! variant with the race, which must fail.
 
-use super::{World, model};
+use super::{World, model, wait};
 use crate::gp::{
-    engine::wait::{Haste, Waited},
-    engine::{Engine, Progress},
-    entry::Shelf,
-    flavour::Flavour,
-    policy::Sound,
-    record::Record,
+    engine::Engine, entry::Shelf, flavour::Flavour, policy::Sound, record::Record,
     record_cache::RecordCache,
 };
 use crate::platform::{
@@ -59,11 +54,7 @@ fn loom_section_changes_threads() {
             });
             taker.join().unwrap();
         });
-        world.unlink();
-        let cookie = world.engine.start();
-        if world.try_complete(cookie) == Progress::Ended {
-            world.free();
-        }
+        world.unlink_and_try_to_free();
         maker.join().unwrap();
     });
 }
@@ -76,13 +67,7 @@ fn loom_section_is_shared() {
         let (theirs, others) = (Arc::clone(&world), Arc::clone(&world));
         let record = ptr::from_ref(lock_owned(&world, 1)).expose_provenance();
         let reader = thread::spawn(move || theirs.use_element());
-        let updater = thread::spawn(move || {
-            others.unlink();
-            let cookie = others.engine.start();
-            if others.try_complete(cookie) == Progress::Ended {
-                others.free();
-            }
-        });
+        let updater = thread::spawn(move || others.unlink_and_try_to_free());
         world.use_element();
         reader.join().unwrap();
         // SAFETY: the world is alive.
@@ -93,21 +78,13 @@ fn loom_section_is_shared() {
 
 fn waiter_and_owned_holdout(unlock: impl Fn(&Record) + Copy + Send + Sync + 'static) {
     model(move || {
-        let world = World::<Sound>::new();
-        let theirs = Arc::clone(&world);
-        let reader = thread::spawn(move || {
-            let record = lock_owned(&theirs, 1);
-            theirs.use_element();
+        let (world, reader) = World::beside(move |world| {
+            let record = lock_owned(world, 1);
+            world.use_element();
             unlock(record);
         });
         world.unlink();
-        let cookie = world.engine.start();
-        assert_eq!(
-            world
-                .engine
-                .wait_for(cookie, Token::for_model(1000), None, Haste::Normal),
-            Waited::Ended
-        );
+        wait(&world.engine, 1000);
         world.free();
         reader.join().unwrap();
     });
