@@ -8,8 +8,8 @@ mod setup;
 use setup::{
     Cache, children,
     common::{
-        self, eventually,
-        forking::{Forked, assert_works, end_after, fork, fork_here, fork_muted, is_apart},
+        self, apart, eventually,
+        forking::{Forked, assert_works, end_after, fork, fork_here, fork_muted},
     },
 };
 use std::{
@@ -133,9 +133,7 @@ fn child_of_busy_threads_counts_and_drops() {
 /// the registration, and registers another shrinker.
 #[test]
 fn shrinker_that_forks() {
-    if !is_apart("shrinker_that_forks") {
-        return;
-    }
+    apart!();
     #[derive(Default)]
     struct Forking {
         others: AtomicUsize,

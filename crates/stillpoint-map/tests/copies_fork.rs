@@ -8,8 +8,8 @@
 mod common;
 
 use common::{
-    eventually,
-    forking::{Bare, end_after, fork_here, is_apart},
+    apart, eventually,
+    forking::{Bare, end_after, fork_here},
 };
 use std::{
     cell::Cell,
@@ -124,18 +124,16 @@ fn goes_on_after(hook: fn()) {
 
 #[test]
 fn child_goes_on_with_a_bucket_whose_hash_forks() {
-    if is_apart("child_goes_on_with_a_bucket_whose_hash_forks") {
-        goes_on_after(forks);
-    }
+    apart!();
+    goes_on_after(forks);
 }
 
 /// It has changed meanwhile, and is looked at for the second time.
 #[test]
 fn child_goes_on_with_a_changed_bucket_whose_hash_forks() {
-    if is_apart("child_goes_on_with_a_changed_bucket_whose_hash_forks") {
-        goes_on_after(|| {
-            MEANWHILE.for_each(put);
-            HOOK.set(Some(forks));
-        });
-    }
+    apart!();
+    goes_on_after(|| {
+        MEANWHILE.for_each(put);
+        HOOK.set(Some(forks));
+    });
 }

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{
-    Over, eventually,
-    forking::{elsewhere, end_after, fork, fork_here, is_apart},
+    Over, apart, eventually,
+    forking::{elsewhere, end_after, fork, fork_here},
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -236,16 +236,14 @@ fn use_in_child(map: &impl Map) {
 
 #[test]
 fn child_goes_on_with_a_map_that_was_written() {
-    if is_apart("child_goes_on_with_a_map_that_was_written") {
-        fork_while_it_is_written(&HashMap::new(), 150);
-    }
+    apart!();
+    fork_while_it_is_written(&HashMap::new(), 150);
 }
 
 #[test]
 fn child_goes_on_with_copies_that_were_written() {
-    if is_apart("child_goes_on_with_copies_that_were_written") {
-        fork_while_it_is_written(&CopyMap::new(), 150);
-    }
+    apart!();
+    fork_while_it_is_written(&CopyMap::new(), 150);
 }
 
 /// Has an ordered map's new nodes lie in slabs, as those of one do that was large.
@@ -256,20 +254,17 @@ fn have_slabs(map: &BTreeMap<(u64,), Box<u64>>) {
 
 #[test]
 fn child_goes_on_with_an_ordered_map_that_was_written() {
-    if is_apart("child_goes_on_with_an_ordered_map_that_was_written") {
-        let map = BTreeMap::new();
-        have_slabs(&map);
-        fork_while_it_is_written(&map, 50);
-    }
+    apart!();
+    let map = BTreeMap::new();
+    have_slabs(&map);
+    fork_while_it_is_written(&map, 50);
 }
 
 /// The thread that forks is in the middle of a change, in user code: of its own process the child
 /// finds another leaf, as a thread that was replacing it has vanished.
 #[test]
 fn child_goes_on_with_a_change_that_forks() {
-    if !is_apart("child_goes_on_with_a_change_that_forks") {
-        return;
-    }
+    apart!();
     let map = BTreeMap::<(u64,), Box<u64>>::new();
     have_slabs(&map);
     (0..STAYING).for_each(|key| map.put(key));
@@ -354,9 +349,7 @@ fn fork_while_it_is_written(map: &impl Map, rounds: u64) {
 /// counts from the beginning.
 #[test]
 fn chains_that_have_moved_are_freed_once() {
-    if !is_apart("chains_that_have_moved_are_freed_once") {
-        return;
-    }
+    apart!();
     // The service thread moves nothing.
     let domain = Domain::new();
     domain.set_callback_delay(Duration::from_secs(3600));

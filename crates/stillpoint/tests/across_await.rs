@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{PATIENCE, stalls::Stalls};
+use common::{PATIENCE, Tell, stalls::Stalls};
 use std::{
     fs,
     future::Future,
@@ -17,12 +17,6 @@ use std::{
 };
 use stillpoint::{AcrossAwait, Domain};
 
-fn watched() -> (Domain, Stalls) {
-    let domain = Domain::new();
-    let stalls = Stalls::of(&domain);
-    (domain, stalls)
-}
-
 /// Returns whether this kernel says what threads sleep in.
 fn is_known() -> bool {
     fs::exists("/proc/self/syscall").expect("Linux")
@@ -33,7 +27,7 @@ const HINTS: bool = !cfg!(feature = "c-symbols");
 
 #[test]
 fn a_future_that_waits_for_its_own_threads_guard_is_recognised() {
-    let (domain, told) = watched();
+    let (domain, told) = Stalls::watch(Domain::new());
     let guard = domain.read_lock();
     let mut future = pin!(domain.synchronize_async());
     let mut context = Context::from_waker(Waker::noop());
@@ -62,7 +56,7 @@ fn a_future_that_waits_for_its_own_threads_guard_is_recognised() {
 
 #[test]
 fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
-    let (domain, told) = watched();
+    let (domain, told) = Stalls::watch(Domain::new());
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -92,14 +86,14 @@ fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
         drop(leave);
     });
 
-    let (domain, told) = watched();
+    let (domain, told) = Stalls::watch(Domain::new());
     let (write, read) = std::os::unix::net::UnixStream::pair().expect("a pair");
     thread::scope(|scope| {
         let theirs = &domain;
         let (entered, has_entered) = channel();
         scope.spawn(move || {
             let _guard = theirs.read_lock();
-            entered.send(()).expect("the receiver is there");
+            entered.tell(());
             let mut file = libc::pollfd {
                 fd: std::os::fd::AsRawFd::as_raw_fd(&read),
                 events: libc::POLLIN,
@@ -129,14 +123,14 @@ fn a_thread_that_waits_for_events_or_tasks_in_its_section_is_recognised() {
 /// A reader that runs says nothing of the kind.
 #[test]
 fn a_thread_that_computes_in_its_section_gets_no_hint() {
-    let (domain, told) = watched();
+    let (domain, told) = Stalls::watch(Domain::new());
     let over = std::sync::atomic::AtomicBool::new(false);
     let (entered, has_entered) = channel();
     thread::scope(|scope| {
         let _over = common::Over(&over);
         scope.spawn(|| {
             let _guard = domain.read_lock();
-            entered.send(()).expect("the receiver is there");
+            entered.tell(());
             while !over.load(std::sync::atomic::Ordering::SeqCst) {
                 std::hint::spin_loop();
             }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Count, Reader, Tally, eventually, returns};
+use common::{Count, Reader, Tally, Tell, eventually, returns};
 use std::{
     mem::offset_of,
     panic,
@@ -128,8 +128,7 @@ unsafe fn reclaim(head: NonNull<CallbackHead>) {
 
 #[test]
 fn a_callback_without_allocation_gets_its_head_back() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let reader = Reader::enter(&domain);
     for number in 0..CALLS / 10 {
         let node = Node {
@@ -281,8 +280,7 @@ fn the_last_handle_may_be_dropped_inside_a_callback() {
 
 #[test]
 fn the_last_handle_may_be_dropped_by_what_the_domain_frees() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let (mine, theirs) = (domain.clone(), Rcu::new_in(&domain, tally.value(1)));
     // A value that holds a handle of the domain that frees it, and a cell of it too.
     let cell = Rcu::new_in(&domain, (mine, theirs, tally.value(2)));
@@ -304,12 +302,12 @@ fn callbacks_of_two_domains_may_drop_each_other() {
             a.call(move || {
                 met_a.wait();
                 drop(of_b);
-                tell_too.send(()).expect("the receiver is there");
+                tell_too.tell(());
             });
             b.call(move || {
                 met_b.wait();
                 drop(of_a);
-                tell.send(()).expect("the receiver is there");
+                tell.tell(());
             });
             drop((a, b));
             told.recv().expect("both return");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Reader, Tally, Tracked, eventually, until_it_waits};
+use common::{Reader, Tally, Tell, Tracked, eventually, until_it_waits};
 use std::{
     collections::HashMap,
     sync::{
@@ -237,13 +237,12 @@ fn get_mut_waits_for_those_who_found_the_value() {
             let guard = lent.read_lock();
             let cell: &Rcu<u32> = given.recv().expect("a cell");
             let value = cell.load(&guard);
-            tell.send(()).expect("the receiver is there");
+            tell.tell(());
             until_it_waits(updater, || entered.load(Ordering::SeqCst) > 0);
             assert_eq!((*value, entered.load(Ordering::SeqCst)), (1, 0));
         });
         // SAFETY: the reader does not use the cell after it has told.
-        give.send(unsafe { &*std::ptr::from_ref(&cell) })
-            .expect("the receiver is there");
+        give.tell(unsafe { &*std::ptr::from_ref(&cell) });
         told.recv().expect("it has found the value");
         *cell.get_mut() = 2;
         entered.store(1, Ordering::SeqCst);
@@ -298,8 +297,7 @@ fn no_update_is_lost() {
 /// Two threads that meet in every update: the slower attempt is made again, and its value dropped.
 #[test]
 fn an_attempt_that_lost_is_made_again_and_its_value_dropped() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     let attempts = AtomicUsize::new(0);
     let both = Barrier::new(2);
@@ -335,8 +333,7 @@ fn an_attempt_that_lost_is_made_again_and_its_value_dropped() {
 
 #[test]
 fn each_stored_value_comes_out_once_when_many_swap() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     let sum = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -361,8 +358,7 @@ fn each_stored_value_comes_out_once_when_many_swap() {
 
 #[test]
 fn old_values_live_as_long_as_the_guard_and_are_dropped_once_after() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     let guard = domain.read_lock();
     let mut seen: Vec<&Tracked> = Vec::new();
@@ -387,8 +383,7 @@ fn old_values_live_as_long_as_the_guard_and_are_dropped_once_after() {
 
 #[test]
 fn a_reference_outlives_its_cell_while_the_guard_lives() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(9));
     let guard = domain.read_lock();
     let value = cell.load(&guard);
@@ -438,8 +433,7 @@ fn a_retired_value_comes_back_as_a_box_only_after_its_readers() {
 
 #[test]
 fn a_retired_value_that_is_dropped_is_freed_after_its_readers() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let reader = Reader::enter(&domain);
     let retired = RcuOption::new_in(&domain, tally.value(3))
         .take()

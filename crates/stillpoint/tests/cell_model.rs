@@ -41,8 +41,7 @@ proptest! {
     /// A cell is an `Option` whose old values are dropped later.
     #[test]
     fn a_cell_behaves_as_an_option(steps in prop::collection::vec(step(), 1..60)) {
-        let domain = Domain::new();
-        let tally = Tally::new();
+        let (domain, tally) = (Domain::new(), Tally::new());
         let cell = RcuOption::empty_in(&domain);
         let mut model: Option<u64> = None;
         let number = |old: Option<Retired<Tracked>>| old.map(|old| old.get());

@@ -188,8 +188,7 @@ fn an_initialiser_may_use_the_cell() {
 #[test]
 fn a_cell_that_is_emptied_again_and_again_still_gives_a_value() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = RcuOption::<Tracked>::empty_in(&domain);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -209,8 +208,7 @@ fn a_cell_that_is_emptied_again_and_again_still_gives_a_value() {
 
 #[test]
 fn a_value_of_an_initialiser_stays_for_its_reader_when_it_is_taken_at_once() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = RcuOption::empty_in(&domain);
     let other = Reader::enter(&domain);
     let guard = domain.read_lock();

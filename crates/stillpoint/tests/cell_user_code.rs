@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Tally, Tracked, expected_panic, panic_message, quietly};
+use common::{Tally, Tell, Tracked, expected_panic, panic_message, quietly};
 use std::{
     cell::Cell,
     collections::HashMap,
@@ -26,28 +26,24 @@ fn assert_at_rest(domain: &Domain) {
     domain.kvfree_barrier();
 }
 
+#[track_caller]
+fn assert_panics<R>(message: &str, work: impl FnOnce() -> R) {
+    assert_eq!(panic_message(work), message);
+}
+
 #[test]
 fn closures_that_panic_leave_the_cell_as_it_was() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, Arc::new(tally.value(1)));
     quietly(|| {
-        assert_eq!(
-            panic_message(|| cell.update(|_| panic!("in update"))),
-            "in update"
-        );
-        assert_eq!(
-            panic_message(|| cell.try_update::<()>(|_| panic!("in try_update"))),
-            "in try_update"
-        );
-        assert_eq!(
-            panic_message(|| cell.modify(|_| -> () { panic!("in modify") })),
-            "in modify"
-        );
-        assert_eq!(
-            panic_message(|| cell.read(|_| -> () { panic!("in read") })),
-            "in read"
-        );
+        assert_panics("in update", || cell.update(|_| panic!("in update")));
+        assert_panics("in try_update", || {
+            cell.try_update::<()>(|_| panic!("in try_update"))
+        });
+        assert_panics("in modify", || {
+            cell.modify(|_| -> () { panic!("in modify") })
+        });
+        assert_panics("in read", || cell.read(|_| -> () { panic!("in read") }));
     });
     assert_at_rest(&domain);
     assert_eq!((cell.read(|value| value.get()), tally.dropped()), (1, 0));
@@ -95,53 +91,31 @@ fn clone_and_hash_that_panic_leave_the_cell_as_it_was() {
             self.0.hash(state);
         }
     }
-    #[derive(Debug)]
-    struct Unclonable;
-    impl Clone for Unclonable {
-        fn clone(&self) -> Self {
-            panic!("in clone")
-        }
-    }
     let domain = Domain::new();
     let map = Rcu::new_in(&domain, HashMap::from([(Key(1), 1)]));
-    let mut unclonable = Rcu::new_in(&domain, Unclonable);
+    let mut unclonable = Rcu::new_in(&domain, Unclonable(0));
     quietly(|| {
-        assert_eq!(
-            panic_message(|| map.modify(|map| map.insert(Key(20), 2))),
-            "in hash"
-        );
-        assert_eq!(
-            panic_message(|| map.read(|map| map.get(&Key(20)).copied())),
-            "in hash"
-        );
-        assert_eq!(panic_message(|| unclonable.load_cloned()), "in clone");
-        assert_eq!(panic_message(|| unclonable.modify(|_| ())), "in clone");
-        static FIRST: Unclonable2 = Unclonable2(0);
+        assert_panics("in hash", || map.modify(|map| map.insert(Key(20), 2)));
+        assert_panics("in hash", || map.read(|map| map.get(&Key(20)).copied()));
+        assert_panics("in clone", || unclonable.load_cloned());
+        assert_panics("in clone", || unclonable.modify(|_| ()));
+        static FIRST: Unclonable = Unclonable(0);
         let mut of_static = Rcu::from_static(&FIRST);
-        assert_eq!(
-            panic_message(|| of_static.swap(Unclonable2(1)).wait()),
-            "in clone"
-        );
+        assert_panics("in clone", || of_static.swap(Unclonable(1)).wait());
         of_static.get_mut().0 += 1;
-        assert_eq!(
-            panic_message(|| Rcu::from_static(&FIRST).into_inner()),
-            "in clone"
-        );
-        assert_eq!(
-            panic_message(|| Rcu::from_static(&FIRST).get_mut().0),
-            "in clone"
-        );
+        assert_panics("in clone", || Rcu::from_static(&FIRST).into_inner());
+        assert_panics("in clone", || Rcu::from_static(&FIRST).get_mut().0);
         assert_eq!((of_static.into_inner().0, FIRST.0), (2, 0));
     });
     assert_at_rest(&domain);
     assert_eq!(map.into_inner(), HashMap::from([(Key(1), 1)]));
-    let Unclonable = unclonable.get_mut();
+    assert_eq!(unclonable.get_mut().0, 0);
 }
 
 #[derive(Debug)]
-struct Unclonable2(u32);
+struct Unclonable(u32);
 
-impl Clone for Unclonable2 {
+impl Clone for Unclonable {
     fn clone(&self) -> Self {
         panic!("in clone")
     }
@@ -223,8 +197,7 @@ fn the_value_of_a_lost_attempt_is_dropped_after_its_section() {
 
 #[test]
 fn closures_may_use_the_same_cell() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     let calls = Cell::new(0);
     cell.update(|old| {
@@ -296,7 +269,7 @@ fn a_closure_that_blocks_holds_up_no_other_writer_and_no_reader() {
         let blocked = scope.spawn(move || {
             cell.modify(|value| {
                 if calls.fetch_add(1, Ordering::SeqCst) == 0 {
-                    tell.send(()).expect("the receiver is there");
+                    tell.tell(());
                     released.recv().expect("a release");
                 }
                 value.push(1);
@@ -305,7 +278,7 @@ fn a_closure_that_blocks_holds_up_no_other_writer_and_no_reader() {
         told.recv().expect("it has begun");
         cell.modify(|value| value.push(2));
         assert_eq!(cell.load(&read_lock()), &[0, 2]);
-        release.send(()).expect("the receiver is there");
+        release.tell(());
         blocked.join().expect("no panic");
     });
     assert_eq!((cell.into_inner(), calls.into_inner()), (vec![0, 2, 1], 2));
@@ -313,8 +286,7 @@ fn a_closure_that_blocks_holds_up_no_other_writer_and_no_reader() {
 
 #[test]
 fn what_is_leaked_is_never_freed_and_nothing_else_suffers() {
-    let domain = TraceDomain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (TraceDomain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     mem::forget(cell.swap(tally.value(2)));
     cell.store(tally.value(3));

@@ -4,12 +4,12 @@
 mod common;
 
 use common::{
-    PATIENCE,
+    Hear,
     keeps::{self, Keep, kept_by},
+    retire,
 };
 use std::{
     cell::Cell,
-    ptr::NonNull,
     sync::mpsc::{Sender, channel},
 };
 use stillpoint::{Domain, Rcu, RcuOption, StaticGuard};
@@ -46,24 +46,24 @@ fn in_the_child_of_a_fork_it_just_ends() {
     keeps::in_the_child_of_a_fork_it_just_ends(KEEPS);
 }
 
+struct Gone(Sender<()>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
 /// A guard that is one thread's cannot be among those above.
 #[test]
 fn a_guard_without_a_lifetime_keeps_its_domain() {
-    struct Gone(Sender<()>);
-    impl Drop for Gone {
-        fn drop(&mut self) {
-            let _ = self.0.send(());
-        }
-    }
     thread_local!(static KEPT: Cell<Option<StaticGuard>> = const { Cell::new(None) });
     for at_threads_end in [false, true] {
         let (gone, is_gone) = channel();
         let held = move || {
             let domain = Domain::new();
             let (one, other) = (domain.read_lock_static(), domain.read_lock_static());
-            let object = Box::leak(Box::new(Gone(gone)));
-            // SAFETY: from a box just now, and no other thread has ever known it.
-            unsafe { domain.retire(NonNull::from(object)) };
+            retire(&domain, Gone(gone));
             drop(domain);
             drop(one);
             other
@@ -77,21 +77,13 @@ fn a_guard_without_a_lifetime_keeps_its_domain() {
             assert!(is_gone.try_recv().is_err(), "the guard keeps it");
             drop(guard);
         }
-        is_gone
-            .recv_timeout(PATIENCE)
-            .expect("nothing is in the way any more");
+        is_gone.hear("nothing is in the way any more");
     }
 }
 
 /// Whether or not it has ever had a service thread.
 #[test]
 fn a_domain_that_ends_by_itself_lets_go_of_everything() {
-    struct Gone(Sender<()>);
-    impl Drop for Gone {
-        fn drop(&mut self) {
-            let _ = self.0.send(());
-        }
-    }
     for had_one in [false, true] {
         let (gone, is_gone) = channel();
         let domain = Domain::new();
@@ -106,9 +98,7 @@ fn a_domain_that_ends_by_itself_lets_go_of_everything() {
         }
         drop(domain);
         drop(cell);
-        is_gone
-            .recv_timeout(PATIENCE)
-            .expect("the domain has let go of its handler");
+        is_gone.hear("the domain has let go of its handler");
     }
 }
 

@@ -7,8 +7,8 @@
 mod common;
 
 use common::{
-    Over, Reader, Tally, Tracked, apart, assert_counts, eventually, leak, panic_message, retire,
-    returns, tasks::waker, without_new_threads,
+    Hear, Over, Reader, Tally, Tell, Tracked, apart, assert_counts, eventually, leak,
+    panic_message, retire, retire_inline, returns, tasks::waker, without_new_threads,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -70,6 +70,12 @@ impl NoPages {
         REFUSING.store(true, Ordering::SeqCst);
         Self
     }
+
+    /// Checks that `domain` works as ever once there is memory again.
+    fn end(self, domain: &Domain) {
+        drop(self);
+        assert_works(domain);
+    }
 }
 
 impl Drop for NoPages {
@@ -86,10 +92,16 @@ fn without_memory<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// One test at a time: they share the allocator.
-fn alone() -> MutexGuard<'static, ()> {
+/// One test at a time: they share the allocator. Returns a domain and a tally, too.
+fn alone() -> (MutexGuard<'static, ()>, Domain, Tally) {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    (turn, Domain::new(), Tally::new())
+}
+
+fn kvfree_barrier_returns(domain: &Domain) {
+    let domain = domain.clone();
+    returns(move || domain.kvfree_barrier());
 }
 
 /// More than a page holds.
@@ -157,29 +169,23 @@ fn assert_works(domain: &Domain) {
 
 #[test]
 fn outside_a_section_retire_waits_and_frees() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let no_pages = NoPages::begin();
     for number in 0..100 {
         retire(&domain, number);
         retire(&domain, tally.value(number));
         assert!(try_retire(&domain, tally.value(number)));
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire_inline(leak(tally.value(number))) };
+        retire_inline(&domain, tally.value(number));
         assert!(tally.all_dropped(), "each is freed when the call returns");
     }
     assert_counts!(domain, inline_waits: 400, objects_freed: 400, pages: 0);
     assert!(REFUSED.load(Ordering::SeqCst) >= 400);
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
 fn retire_without_page_waits_for_readers() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let reader = Reader::enter(&domain);
     let no_pages = NoPages::begin();
     let (theirs, counted, next) = (domain.clone(), tally.clone(), domain.get_state());
@@ -192,8 +198,7 @@ fn retire_without_page_waits_for_readers() {
     reader.leave();
     returns(move || retirer.join().expect("no panic"));
     assert!(tally.all_dropped());
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
@@ -204,9 +209,7 @@ fn destructor_panic_in_retire_without_page_is_contained() {
             std::panic::resume_unwind(Box::new("without a message"));
         }
     }
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let no_pages = NoPages::begin();
     retire(&domain, Sudden(tally.value(1)));
     assert_eq!((tally.dropped(), domain.statistics().panics), (1, 1));
@@ -216,10 +219,8 @@ fn destructor_panic_in_retire_without_page_is_contained() {
 #[test]
 fn what_a_callback_frees_counts_its_weight() {
     const WEIGHT: usize = 3 << 20;
-    let _alone = alone();
-    let domain = Domain::new();
+    let (_alone, domain, tally) = alone();
     domain.set_budget(1 << 20);
-    let tally = Tally::new();
     let cell = RcuOption::new_in(&domain, tally.value(0)).weighing(|_| WEIGHT);
     let guard = domain.read_lock();
     let no_pages = NoPages::begin();
@@ -239,9 +240,7 @@ fn what_a_callback_frees_counts_its_weight() {
 
 #[test]
 fn inside_a_section_try_retire_gives_the_object_back() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let guard = domain.read_lock();
     let no_pages = NoPages::begin();
     for number in 0..10 {
@@ -259,9 +258,7 @@ fn inside_a_section_try_retire_gives_the_object_back() {
 
 #[test]
 fn open_page_is_filled_before_anything_is_refused() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let guard = domain.read_lock();
     retire(&domain, tally.value(0));
     let no_pages = NoPages::begin();
@@ -279,28 +276,22 @@ fn open_page_is_filled_before_anything_is_refused() {
 
 #[test]
 fn inside_a_section_objects_with_a_head_become_callbacks() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let no_pages = NoPages::begin();
     let guard = domain.read_lock();
     (0..SOME as u64).for_each(|number| retire_node(&domain, tally.value(number)));
     assert_eq!(tally.dropped(), 0);
     assert_counts!(domain, callbacks_pending: SOME as u64);
     drop(guard);
-    let theirs = domain.clone();
-    returns(move || theirs.kvfree_barrier());
+    kvfree_barrier_returns(&domain);
     assert!(tally.all_dropped(), "a barrier waits for the chain, too");
     assert_eq!(domain.statistics().panics, 0);
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
 fn objects_with_a_head_never_wait_for_readers() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let reader = Reader::enter(&domain);
     let no_pages = NoPages::begin();
     let (theirs, counted) = (domain.clone(), tally.clone());
@@ -310,18 +301,14 @@ fn objects_with_a_head_never_wait_for_readers() {
     assert_eq!(tally.dropped(), 0);
     assert_counts!(domain, callbacks_pending: SOME as u64, inline_waits: 0);
     reader.leave();
-    let theirs = domain.clone();
-    returns(move || theirs.kvfree_barrier());
+    kvfree_barrier_returns(&domain);
     assert!(tally.all_dropped());
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
 fn inside_a_section_retire_leaves_the_object_to_a_callback() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let guard = domain.read_lock();
     let no_pages = NoPages::begin();
     retire(&domain, tally.value(1));
@@ -330,15 +317,12 @@ fn inside_a_section_retire_leaves_the_object_to_a_callback() {
     drop(guard);
     domain.barrier();
     assert!(tally.all_dropped());
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
 fn retire_without_any_memory_leaks_and_counts() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let objects: Vec<_> = (0..3).map(|number| leak(tally.value(number))).collect();
     let guard = domain.read_lock();
     without_memory(|| {
@@ -363,51 +347,38 @@ fn retire_without_any_memory_leaks_and_counts() {
 
 #[test]
 fn inside_a_callback_retire_does_not_wait() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     let no_pages = NoPages::begin();
     let (tell, told) = channel();
     let (theirs, counted) = (domain.clone(), tally.clone());
     domain.call(move || {
         let taken = try_retire(&theirs, counted.value(1));
         retire_node(&theirs, counted.value(2));
-        tell.send(taken).expect("the receiver is there");
+        tell.tell(taken);
     });
-    assert!(
-        !told
-            .recv_timeout(common::PATIENCE)
-            .expect("it does not wait")
-    );
+    assert!(!told.hear("it does not wait"));
     eventually(|| tally.all_dropped());
-    drop(no_pages);
-    assert_works(&domain);
+    no_pages.end(&domain);
 }
 
 #[test]
 fn barrier_returns_without_pages() {
-    let _alone = alone();
     for _ in 0..10 {
-        let domain = Domain::new();
-        let tally = Tally::new();
+        let (_alone, domain, tally) = alone();
         // Two open pages that were not adopted yet.
         retire(&domain, tally.value(1));
         retire(&domain, 1);
         let no_pages = NoPages::begin();
-        let theirs = domain.clone();
-        returns(move || theirs.kvfree_barrier());
+        kvfree_barrier_returns(&domain);
         assert!(tally.all_dropped());
         assert_eq!(domain.statistics().objects_pending, 0);
-        drop(no_pages);
-        assert_works(&domain);
+        no_pages.end(&domain);
     }
 }
 
 #[test]
 fn barrier_covers_open_pages_without_pages() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     // What has been freed once leaves a page in reserve.
     assert_works(&domain);
     let idle: Vec<_> = (0..8)
@@ -421,8 +392,7 @@ fn barrier_covers_open_pages_without_pages() {
         })
         .collect();
     let no_pages = NoPages::begin();
-    let theirs = domain.clone();
-    returns(move || theirs.kvfree_barrier());
+    kvfree_barrier_returns(&domain);
     assert!(tally.all_dropped());
     drop(no_pages);
     idle.into_iter().for_each(Reader::leave);
@@ -431,9 +401,7 @@ fn barrier_covers_open_pages_without_pages() {
 
 #[test]
 fn open_pages_are_adopted_once_there_is_memory() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     retire(&domain, tally.value(1));
     retire(&domain, 1);
     let no_pages = NoPages::begin();
@@ -447,9 +415,7 @@ fn open_pages_are_adopted_once_there_is_memory() {
 
 #[test]
 fn thread_and_domain_ends_need_no_page() {
-    let _alone = alone();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
     retire(&domain, tally.value(1));
     let (theirs, counted) = (domain.clone(), tally.clone());
     let thread = Reader::inside("ends", move |stay| {
@@ -466,10 +432,8 @@ fn thread_and_domain_ends_need_no_page() {
 
 #[test]
 fn nothing_is_lost_while_memory_fluctuates() {
-    let _alone = alone();
-    let domain = Domain::new();
+    let (_alone, domain, tally) = alone();
     domain.set_budget(256 << 10);
-    let tally = Tally::new();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&over);
@@ -508,8 +472,7 @@ fn nothing_is_lost_while_memory_fluctuates() {
 #[test]
 fn a_barrier_does_without_a_service_thread() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     without_new_threads(|| {
         let value = tally.value(1);
         domain.call(move || drop(value));
@@ -578,7 +541,7 @@ mod on_demand {
         // SAFETY: from a box, and retired once.
         let object = unsafe { Box::from_raw(object.cast::<Object>()) };
         let seen = (INSIDE.get(), object.domain.is_reading(), RETIRES.get());
-        object.tell.send(seen).expect("the receiver is there");
+        object.tell.tell(seen);
     }
 
     /// Retires an object for which there is no page. Returns what it has told.
@@ -614,7 +577,7 @@ mod on_demand {
 
     #[test]
     fn objects_without_a_page_are_freed_in_a_section_or_left_at_the_exit() {
-        let _alone = alone();
+        let (_alone, ..) = alone();
         let domain = epoch::domain("on demand", Fences::None, 1 << 20, around);
         for in_section in [true, false] {
             assert_eq!(retire_one(&domain, in_section), [(true, true, false)]);
@@ -656,8 +619,7 @@ fn a_task_asks_by_itself_while_there_is_no_service_thread() {
 #[test]
 fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let call = |number| {
         let value = tally.value(number);
         domain.call(move || drop(value));
@@ -674,8 +636,7 @@ fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
 #[test]
 fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     without_new_threads(|| (0..10).for_each(|number| retire(&domain, tally.value(number))));
     assert_eq!(tally.dropped(), 0);
     eventually(|| {
@@ -688,9 +649,8 @@ fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
 /// The thread is refused for lack of memory, so noting that must not allocate.
 #[test]
 fn work_that_found_no_memory_for_a_thread_is_done_when_there_is_some() {
-    let _alone = alone();
-    let (domain, other) = (Domain::new(), Domain::new());
-    let tally = Tally::new();
+    let (_alone, domain, tally) = alone();
+    let other = Domain::new();
     unsafe fn free(head: NonNull<CallbackHead>) {
         // SAFETY: the node of below.
         drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(Node::HEAD_OFFSET).cast::<Node>()) });

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Reader, elsewhere, eventually, expected_panic, leak};
+use common::{Reader, elsewhere, eventually, expected_panic, leak, retire, retire_inline};
 use std::{
     sync::{
         Mutex,
@@ -43,8 +43,7 @@ fn a_flush_frees_here_what_may_be_freed_here() {
     let at_once = || {
         let drops = drops();
         for _ in 0..10 {
-            // SAFETY: no other thread has ever known the object.
-            unsafe { domain.retire_inline(leak(Noted(drops))) };
+            retire_inline(&domain, Noted(drops));
         }
         domain.flush();
         let by = drops.lock().expect("no panic");
@@ -56,8 +55,7 @@ fn a_flush_frees_here_what_may_be_freed_here() {
 #[test]
 fn a_flush_leaves_destructors_to_the_service_thread() {
     let (domain, drops) = (Domain::new(), drops());
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(leak(Noted(drops))) };
+    retire(&domain, Noted(drops));
     domain.flush();
     eventually(|| count(drops) == 1);
     assert_ne!(drops.lock().expect("no panic")[0], thread::current().id());

@@ -9,10 +9,10 @@
 
 mod common;
 
-use common::forking::{Bare, SOME, assert_works, elsewhere, fork, in_both, retire_inline, waiting};
+use common::forking::{Bare, SOME, assert_works, elsewhere, fork, in_both, waiting};
 use common::{
-    Random, Reader, Tally, Tracked, apart, assert_counts, eventually, panic_message, retire,
-    until_it_waits,
+    Count, Over, Random, Reader, Tally, Tell, Tracked, apart, assert_counts, eventually,
+    panic_message, retire, retire_inline, tasks::waker, until_it_waits,
 };
 use std::{
     mem, panic,
@@ -20,10 +20,10 @@ use std::{
     ptr,
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
         mpsc::channel,
     },
-    task::{Context, Wake, Waker},
+    task::{Context, Waker},
     thread,
     time::Duration,
 };
@@ -44,15 +44,15 @@ fn free_some(domain: &Domain, objects: u64) {
 
 /// Work of all kinds that waits, of this thread and of another that has ended by now, and of one
 /// that goes on.
-fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Arc<AtomicUsize>) {
+fn let_much_wait(domain: &Domain, tally: &Tally, calls: &Count) {
     let some = || {
         for number in 0..SOME {
             retire(domain, tally.value(number));
             retire_inline(domain, tally.value(number));
-            let (value, calls) = (tally.value(number), Arc::clone(calls));
+            let (value, call) = (tally.value(number), calls.raise());
             domain.call(move || {
                 drop(value);
-                calls.fetch_add(1, Ordering::SeqCst);
+                call();
             });
         }
     };
@@ -89,7 +89,7 @@ fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
         let waiters = [(); 4].map(|()| {
             let (tell, domain) = (tell.clone(), &domain);
             scope.spawn(move || {
-                tell.send(tid()).expect("the receiver is there");
+                tell.tell(tid());
                 domain.synchronize();
             })
         });
@@ -106,7 +106,7 @@ fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
 fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
     apart!();
     let domain = Domain::new();
-    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let (tally, calls) = (Tally::new(), Count::default());
     free_some(&domain, 100);
     elsewhere(|| free_some(&domain, 200));
     assert_eq!(domain.statistics().objects_freed, 300);
@@ -130,7 +130,7 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
         for _ in 0..3 {
             assert_works(&domain);
         }
-        assert_eq!((tally.dropped(), calls.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!((tally.dropped(), calls.get()), (0, 0));
     })
     .well();
     assert_eq!(tally.dropped(), 0, "the child's memory is its own");
@@ -138,7 +138,7 @@ fn what_waited_before_the_fork_is_neither_run_nor_freed_in_the_child() {
     domain.barrier();
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
-    assert_eq!(calls.load(Ordering::SeqCst), 2 * SOME as usize);
+    assert_eq!(calls.get(), 2 * SOME as usize);
     assert_works(&domain);
 }
 
@@ -180,8 +180,7 @@ fn a_domain_that_ends_in_the_child_frees_what_is_the_childs() {
 #[test]
 fn a_section_of_the_forking_thread_stays_open() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = RcuOption::new_in(&domain, tally.value(7));
     let global = Rcu::new(8);
     domain.set_stall_timeout(Duration::from_millis(1));
@@ -249,7 +248,7 @@ fn a_qsbr_reader_that_forks_stays_online() {
             // It vanishes.
             scope.spawn(|| {
                 let reader = domain.qsbr_reader();
-                tell.send(()).expect("the receiver is there");
+                tell.tell(());
                 while !stop.load(Ordering::Acquire) {
                     thread::yield_now();
                 }
@@ -282,7 +281,7 @@ fn a_qsbr_reader_that_forks_stays_online() {
 fn a_child_may_fork_again() {
     apart!();
     let domain = Domain::new();
-    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let (tally, calls) = (Tally::new(), Count::default());
     let reader = Reader::enter(&domain);
     let_much_wait(&domain, &tally, &calls);
     fork(|| {
@@ -290,7 +289,7 @@ fn a_child_may_fork_again() {
         let theirs = domain.clone();
         let reader = Bare::spawn(move || {
             let guard = theirs.read_lock();
-            entered.send(()).expect("the receiver is there");
+            entered.tell(());
             let _ = may_leave.recv();
             drop(guard);
         });
@@ -302,7 +301,7 @@ fn a_child_may_fork_again() {
             assert!(domain.poll(cookie));
             assert_works(&domain);
             fork(|| assert_works(&domain)).well();
-            assert_eq!((tally.dropped(), calls.load(Ordering::SeqCst)), (0, 0));
+            assert_eq!((tally.dropped(), calls.get()), (0, 0));
         })
         .well();
         assert!(!domain.poll(cookie));
@@ -310,11 +309,7 @@ fn a_child_may_fork_again() {
         reader.join();
         domain.barrier();
         domain.kvfree_barrier();
-        assert_eq!(
-            calls.load(Ordering::SeqCst),
-            2 * SOME as usize,
-            "its own, not its parent's"
-        );
+        assert_eq!(calls.get(), 2 * SOME as usize, "its own, not its parent's");
         assert_eq!(tally.dropped(), 6 * SOME as usize);
         assert_works(&domain);
     })
@@ -347,7 +342,7 @@ fn domains_without_work_are_not_copied() {
         drop(domain.read_lock());
     }
     let guard = domains[0].read_lock();
-    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let (tally, calls) = (Tally::new(), Count::default());
     let_much_wait(&domains[1], &tally, &calls);
     let reader = Reader::enter(&domains[2]);
     fork(|| {
@@ -367,14 +362,6 @@ fn domains_without_work_are_not_copied() {
     domains[1].barrier();
     domains[1].kvfree_barrier();
     assert!(tally.all_dropped());
-}
-
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 #[test]
@@ -404,15 +391,15 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
         // One that a section of the child's holds up, as the reader's did.
         let guard = domain.read_lock();
         let mut later = pin!(domain.synchronize_async());
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let (woken, waker) = waker();
         assert!(
             later
                 .as_mut()
-                .poll(&mut Context::from_waker(&Arc::clone(&woken).into()))
+                .poll(&mut Context::from_waker(&waker))
                 .is_pending()
         );
         drop(guard);
-        eventually(|| woken.0.load(Ordering::SeqCst));
+        eventually(|| woken.1.load(Ordering::SeqCst) > 0);
         eventually(|| {
             later.as_mut().poll(&mut context).is_ready()
                 && own.as_mut().poll(&mut context).is_ready()
@@ -517,8 +504,7 @@ fn domains_and_threads_may_come_and_go_meanwhile() {
                 }
             });
         }
-        // Also if a child has failed.
-        let _stop = AtEnd(|| stop.store(true, Ordering::Relaxed));
+        let _stop = Over(&stop);
         let mut random = Random(3);
         for _ in 0..forks() {
             let domain = Domain::new();
@@ -571,15 +557,6 @@ fn do_something(random: &mut Random, domain: &Domain, cell: &Rcu<Tracked>, tally
     }
 }
 
-/// Does something when it is dropped.
-struct AtEnd<F: Fn()>(F);
-
-impl<F: Fn()> Drop for AtEnd<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
 #[test]
 fn any_moment_will_do() {
     apart!();
@@ -599,7 +576,7 @@ fn any_moment_will_do() {
             scope.spawn(move || {
                 let mut random = Random(0x9E37_79B9 + thread);
                 while !stop.load(Ordering::Relaxed) {
-                    while rest.load(Ordering::Relaxed) {
+                    while rest.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_micros(500));
                     }
                     let which = random.below(2) as usize;
@@ -608,11 +585,7 @@ fn any_moment_will_do() {
                 }
             });
         }
-        // Also if a child has failed.
-        let _stop = AtEnd(|| {
-            stop.store(true, Ordering::Relaxed);
-            rest.store(false, Ordering::Relaxed);
-        });
+        let _stop = Over(&stop);
         let mut random = Random(42);
         for _ in 0..forks() {
             for (domain, cell) in domains.iter().zip(&cells) {
@@ -678,10 +651,9 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
     fork(|| {
         FAILS.store(false, Ordering::SeqCst);
         // Only the service thread waits for it.
-        let called = Arc::new(AtomicBool::new(false));
-        let theirs = Arc::clone(&called);
-        domain.call(move || theirs.store(true, Ordering::SeqCst));
-        eventually(|| called.load(Ordering::SeqCst));
+        let called = Count::default();
+        domain.call(called.raise());
+        eventually(|| called.get() == 1);
         domain.barrier();
         assert_eq!(
             domain.statistics().service_failures,

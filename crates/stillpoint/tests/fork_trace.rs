@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    Tally, apart, eventually,
+    Tally, Tell, apart, eventually,
     forking::{Bare, assert_works, elsewhere, fork, in_both},
 };
 use std::{
@@ -33,8 +33,7 @@ fn an_owned_guard_goes_on_in_the_child() {
         let (give, given) = channel();
         let theirs = domain.clone();
         let _ = Bare::spawn(move || {
-            give.send(theirs.read_lock_static().named("handed over"))
-                .expect("the receiver is there");
+            give.tell(theirs.read_lock_static().named("handed over"));
             loop {
                 thread::park();
             }
@@ -72,7 +71,7 @@ fn guards_of_vanished_tasks_are_sections_until_they_are_abandoned() {
     let theirs = domain.clone();
     let _ = Bare::spawn(move || {
         let _guards: Vec<_> = (0..50).map(|_| theirs.read_lock_owned()).collect();
-        entered.send(()).expect("the receiver is there");
+        entered.tell(());
         loop {
             thread::park();
         }

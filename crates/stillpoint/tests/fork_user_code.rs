@@ -7,12 +7,13 @@
 mod common;
 
 use common::forking::{
-    Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, retire_inline,
-    waiting,
+    Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, waiting,
 };
-use common::{Count, Reader, Tally, apart, eventually, panic_message, retire, until_it_waits};
+use common::{
+    Count, Reader, Tally, Tell, apart, eventually, panic_message, retire, retire_inline,
+    threads_with, until_it_waits,
+};
 use std::{
-    fs,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex,
@@ -27,15 +28,7 @@ use stillpoint_platform::thread::tid;
 
 /// Returns how many of them this process has.
 fn service_threads() -> usize {
-    let threads = fs::read_dir("/proc/self/task")
-        .expect("Linux")
-        .map(|thread| thread.expect("Linux").path());
-    threads
-        .filter(|thread| {
-            fs::read_to_string(thread.join("comm"))
-                .is_ok_and(|name| name.starts_with("stillpoint/"))
-        })
-        .count()
+    threads_with(|name| name.starts_with("stillpoint/"))
 }
 
 #[test]
@@ -48,7 +41,7 @@ fn a_callback_may_fork_and_those_behind_it_run_in_the_parent_alone() {
     let (theirs, behind) = (domain.clone(), calls.clone());
     domain.call(move || {
         if let Some(child) = fork_here() {
-            return tell.send(child).expect("the receiver is there");
+            return tell.tell(child);
         }
         // Still inside the callback.
         let checked = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -91,7 +84,7 @@ fn a_callback_that_forks_may_go_on_as_the_main_thread_of_the_child() {
             assert_works(&Domain::new());
             assert_works(stillpoint::global());
         });
-        tell.send(child).expect("the receiver is there");
+        tell.tell(child);
     });
     told.recv().expect("it has forked").well();
     assert_works(&domain);
@@ -120,7 +113,7 @@ fn a_domain_whose_service_thread_forked_ends_in_the_child() {
             // The thread that queued this has released the lock.
             drop(theirs.lock());
             if let Some(child) = fork_here() {
-                return tell.send(child).expect("the receiver is there");
+                return tell.tell(child);
             }
             let _ = Bare::spawn(move || {
                 end_after(|| {
@@ -161,12 +154,7 @@ impl Forking {
 impl Drop for Forking {
     fn drop(&mut self) {
         match fork_here() {
-            Some(child) => self
-                .tell
-                .take()
-                .expect("dropped once")
-                .send(child)
-                .expect("the receiver is there"),
+            Some(child) => self.tell.take().expect("dropped once").tell(child),
             None => (self.reset_in_child.take().expect("dropped once"))(),
         }
     }
@@ -181,7 +169,7 @@ fn a_flush_waits_for_a_reader(domain: &Domain) {
     let retired = Arc::clone(&has_retired);
     let reader = Bare::spawn(move || {
         let guard = theirs.read_lock();
-        entered.send(()).expect("the receiver is there");
+        entered.tell(());
         eventually(|| retired.load(Ordering::SeqCst));
         until_it_waits(waiter, || false);
         drop(guard);
@@ -197,8 +185,7 @@ fn a_flush_waits_for_a_reader(domain: &Domain) {
 #[test]
 fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let (tell, told) = channel();
     let (theirs, counted) = (domain.clone(), tally.clone());
     let reader = Reader::enter(&domain);
@@ -233,8 +220,7 @@ fn a_deferred_destructor_may_fork_and_the_rest_is_freed_in_the_parent_alone() {
 #[test]
 fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
     apart!();
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let (tell, told) = channel();
     let dropped_at_fork = Arc::new(AtomicUsize::new(usize::MAX));
     let (counted, at_fork, me) = (
@@ -280,16 +266,7 @@ fn a_plain_destructor_may_fork_on_the_thread_that_retires() {
 
 /// Undoes [`common::without_new_threads`].
 fn allow_new_threads() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: pointers to our own structure.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_AS, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_max;
-        assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &raw const limit), 0);
-    }
+    common::limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
 }
 
 #[test]
@@ -318,7 +295,7 @@ fn a_thread_that_makes_passes_without_a_service_thread_may_fork_in_one() {
                 thread::sleep(Duration::from_millis(50));
                 inside.store(false, Ordering::SeqCst);
             }
-            tell.send(child).expect("the receiver is there");
+            tell.tell(child);
         });
         domain.call(calls.raise());
         domain.barrier();
@@ -347,7 +324,7 @@ fn a_stall_handler_may_fork() {
     let (counted, forked) = (Arc::clone(&reports), Arc::clone(&has_forked));
     domain.on_stall(move |_| {
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
-            tell.send(fork_here()).expect("the receiver is there");
+            tell.tell(fork_here());
             forked.store(true, Ordering::SeqCst);
         }
     });

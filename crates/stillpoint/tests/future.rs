@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    Count, Reader, Tally, assert_counts, eventually,
+    Count, Hear, Reader, Tally, Tell, assert_counts, eventually,
     tasks::{block_on, waker},
 };
 use std::{
@@ -270,24 +270,19 @@ fn a_task_that_goes_on_inside_its_waker_may_wait_for_callbacks_and_frees() {
         let (tell, told) = channel();
         let (theirs, counted) = (called.clone(), tally.clone());
         let waker = Inline::waker(move || {
-            tell.send((0, false)).expect("the receiver is there");
+            tell.tell((0, false));
             domain.barrier();
-            tell.send((theirs.get(), counted.all_dropped()))
-                .expect("the receiver is there");
+            tell.tell((theirs.get(), counted.all_dropped()));
             domain.kvfree_barrier();
             // From here on, callbacks of others have to run here, too.
             domain.call(theirs.raise());
             domain.barrier();
-            tell.send((theirs.get(), counted.all_dropped()))
-                .expect("the receiver is there");
+            tell.tell((theirs.get(), counted.all_dropped()));
         });
         assert!(!poll(future.as_mut(), &waker));
         drop(waker);
         first.leave();
-        let next = || {
-            told.recv_timeout(common::PATIENCE)
-                .expect("the task goes on")
-        };
+        let next = || told.hear("the task goes on");
         assert_eq!(next(), (0, false));
         second.leave();
         assert_eq!(next().0, 2);
@@ -359,7 +354,7 @@ fn wakers_may_poll_and_drop_other_futures() {
             let _ = poll(waiting.as_mut(), &waker().1);
             let _ = poll(other.as_mut(), Waker::noop());
             drop((waiting, other));
-            tell.send(()).expect("the receiver is there");
+            tell.tell(());
         }
     };
     let reader = Reader::enter(domain);
@@ -374,14 +369,11 @@ fn wakers_may_poll_and_drop_other_futures() {
         assert!(!poll(futures[at].as_mut(), &Waker::from(Arc::new(last))));
     }
     drop(futures.remove(1));
-    told.recv_timeout(common::PATIENCE)
-        .expect("the first waker is dropped");
+    told.hear("the first waker is dropped");
     assert!(!poll(futures[1].as_mut(), Waker::noop()));
-    told.recv_timeout(common::PATIENCE)
-        .expect("the second one is");
+    told.hear("the second one is");
     reader.leave();
-    told.recv_timeout(common::PATIENCE)
-        .expect("the third one is called");
+    told.hear("the third one is called");
     eventually(|| domain.statistics().futures_pending == 0);
     assert_eq!(domain.statistics().panics, 0);
 }
@@ -396,7 +388,7 @@ fn a_waker_may_drop_the_last_handle() {
         let (tell, told) = channel();
         let waker = Inline::waker(move || {
             drop(last);
-            tell.send(()).expect("the receiver is there");
+            tell.tell(());
         });
         let mut future = Box::pin(domain.synchronize_async());
         assert!(!poll(future.as_mut(), &waker));
@@ -404,8 +396,7 @@ fn a_waker_may_drop_the_last_handle() {
         std::mem::forget(future);
         drop((waker, domain));
         reader.leave();
-        told.recv_timeout(common::PATIENCE)
-            .expect("the task is woken all the same");
+        told.hear("the task is woken all the same");
         eventually(|| tally.all_dropped());
     }
 }

@@ -31,7 +31,7 @@ macro_rules! everywhere {
 
 everywhere! {
     an_idle_synchronize_ends_a_grace_period
-    synchronize_waits_for_a_reader_in_another_thread
+    waits_wait_for_a_reader_in_another_thread
     synchronize_does_not_wait_for_a_section_that_began_later
     nested_guards_may_be_dropped_in_any_order
     a_state_is_reached_once_the_section_that_was_open_has_ended
@@ -40,7 +40,6 @@ everywhere! {
     a_cookie_stays_true
     an_older_cookie_is_true_no_later_than_a_newer_one
     cond_synchronize_costs_nothing_once_the_grace_period_has_ended
-    cond_synchronize_waits_for_a_reader
     a_state_that_was_not_started_is_started_by_a_waiter
     two_domains_do_not_delay_one_another
     what_was_unlinked_before_synchronize_is_not_read_after_it
@@ -102,18 +101,21 @@ fn reader_with_a_flag(domain: &Domain) -> (Reader, Arc<AtomicBool>) {
     )
 }
 
-fn synchronize_waits_for_a_reader_in_another_thread(domain: &Domain) {
-    for _ in 0..ROUNDS {
+fn waits_wait_for_a_reader_in_another_thread(domain: &Domain) {
+    let waits: [fn(&Domain, Cookie); 2] =
+        [|domain, _| domain.synchronize(), Domain::cond_synchronize];
+    for wait in waits.into_iter().cycle().take(2 * ROUNDS) {
         let (mut reader, left) = reader_with_a_flag(domain);
+        let state = domain.get_state();
         let waiter = start_waiting(domain, move |domain| {
-            domain.synchronize();
+            wait(domain, state);
             left.load(Ordering::Relaxed)
         });
         assert!(!waiter.is_finished(), "the reader is still there");
         reader.tell_to_leave();
         assert!(
             waiter.join().expect("no panic"),
-            "synchronize returned before the reader's section had ended"
+            "it returned before the reader's section had ended"
         );
         reader.leave();
     }
@@ -232,23 +234,6 @@ fn cond_synchronize_costs_nothing_once_the_grace_period_has_ended(domain: &Domai
         domain.cond_synchronize(cookie);
         drop(guard);
         assert_eq!(domain.statistics(), before);
-    }
-}
-
-fn cond_synchronize_waits_for_a_reader(domain: &Domain) {
-    for _ in 0..ROUNDS {
-        let (mut reader, left) = reader_with_a_flag(domain);
-        let state = domain.get_state();
-        let waiter = start_waiting(domain, move |domain| {
-            domain.cond_synchronize(state);
-            left.load(Ordering::Relaxed)
-        });
-        reader.tell_to_leave();
-        assert!(
-            waiter.join().expect("no panic"),
-            "it returned before the reader's section had ended"
-        );
-        reader.leave();
     }
 }
 

@@ -3,12 +3,14 @@
 
 mod common;
 
-use common::{CHILD, Reader, Tally, child_of, eventually, forking::fork, in_environments, returns};
+use common::{
+    CHILD, Reader, Tally, child_of, eventually, forking::fork, in_environments, keeps::Blocked,
+    returns,
+};
 use std::{
     fs::File,
     io::{self, Read},
     os::fd::FromRawFd,
-    sync::mpsc::channel,
     thread,
     time::Duration,
 };
@@ -34,8 +36,7 @@ fn hangs_in_synchronize() {
 
 /// Nothing waits but the service thread.
 fn keeps_what_was_retired() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     let reader = Reader::enter(&domain);
     cell.store(tally.value(2));
@@ -69,12 +70,11 @@ fn keeps_an_owned_guard(domain: &TraceDomain) {
 
 fn blocks_in_a_callback() {
     let domain = Domain::new();
-    let (end, may_end) = channel::<()>();
-    domain.call(move || _ = may_end.recv());
+    let blocked = Blocked::on(&domain);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| domain.barrier());
         eventually(|| domain.statistics().service_stalls == 1);
-        drop(end);
+        drop(blocked);
         waiter.join().expect("no panic");
     });
 }

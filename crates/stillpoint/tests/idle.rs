@@ -5,7 +5,10 @@
 mod common;
 
 use common::forking::{assert_works, assert_works_here, fork};
-use common::{Over, Tally, apart, eventually, number, returns, service_threads};
+use common::{
+    Hear, Over, Tally, Tell, apart, eventually, keeps::Blocked, number, returns, service_threads,
+    threads_with,
+};
 use std::{
     cell::RefCell,
     collections::HashSet,
@@ -13,7 +16,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, Sender, channel},
+        mpsc::channel,
     },
     thread,
     time::{Duration, Instant},
@@ -26,12 +29,7 @@ fn with_a_thread(domains: &[Domain]) -> usize {
         .iter()
         .map(|domain| format!("stillpoint/{}\n", number(domain)))
         .collect();
-    fs::read_dir("/proc/self/task")
-        .expect("Linux")
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok())
-        .filter(|name| names.contains(name))
-        .count()
+    threads_with(|name| names.contains(name))
 }
 
 fn use_all(domains: &[Domain], tally: &Tally) {
@@ -81,13 +79,7 @@ fn a_domain_whose_thread_has_ended_works() {
 #[test]
 fn a_callback_that_blocks_holds_up_no_other_domain() {
     let (one, other) = (Domain::new(), Domain::new());
-    let ((entered, has_entered), (end, may_end)): ((Sender<()>, _), (_, Receiver<()>)) =
-        (channel(), channel());
-    one.call(move || {
-        entered.send(()).expect("the receiver is there");
-        let _ = may_end.recv();
-    });
-    has_entered.recv().expect("the service thread runs it");
+    let blocked = Blocked::on(&one);
     for domain in [other, Domain::with_fences()] {
         returns(move || {
             assert_works(&domain);
@@ -105,7 +97,7 @@ fn a_callback_that_blocks_holds_up_no_other_domain() {
     // Its own grace periods end as well.
     let theirs = one.clone();
     returns(move || theirs.synchronize());
-    drop(end);
+    drop(blocked);
 }
 
 /// Does something when its thread ends.
@@ -165,10 +157,10 @@ fn a_destructor_at_the_threads_end_may_use_the_domain_and_end_it() {
         assert!(tally.all_dropped());
         // The last handle.
         drop(theirs);
-        tell.send(()).expect("the receiver is there");
+        tell.tell(());
     });
     drop(domain);
-    told.recv_timeout(common::PATIENCE).expect("it returns");
+    told.hear("it returns");
 }
 
 #[test]
@@ -201,7 +193,7 @@ fn the_end_of_an_idle_thread_starts_no_service_thread() {
             for domain in domains {
                 Rcu::new_in(domain, tally.value(1)).store(tally.value(2));
             }
-            tell.send(()).expect("the receiver is there");
+            tell.tell(());
             may_end.recv().expect_err("nothing is sent");
         });
         told.recv().expect("it has retired");
@@ -226,9 +218,9 @@ fn a_named_domains_thread_has_its_name() {
         let (domain, (tell, told)) = (Domain::builder().name(name).build(), channel());
         domain.call(move || {
             let comm = fs::read_to_string("/proc/thread-self/comm").expect("Linux");
-            tell.send(comm).expect("the receiver is there");
+            tell.tell(comm);
         });
-        let comm = told.recv_timeout(common::PATIENCE).expect("it is called");
+        let comm = told.hear("it is called");
         assert_eq!(comm.trim_end(), shown);
     }
 }

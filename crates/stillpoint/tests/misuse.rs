@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Reader, Tally, Tracked, eventually, panic_message, quietly, returns};
+use common::{
+    Count, Hear, Reader, Tally, Tell, Tracked, eventually, panic_message, quietly, retire, returns,
+};
 use std::{
     io,
-    ptr::NonNull,
     sync::{
         Arc,
         mpsc::{Sender, channel},
@@ -39,10 +40,10 @@ fn assert_works(domain: &Domain) {
         let cell = Rcu::new_in(&domain, tally.value(1));
         assert_eq!(cell.load(&domain.read_lock()).get(), 1);
         domain.synchronize();
-        let (called, is_called) = channel();
-        domain.call(move || called.send(()).expect("the receiver is there"));
+        let calls = Count::default();
+        domain.call(calls.raise());
         domain.barrier();
-        is_called.try_recv().expect("a barrier waits for callbacks");
+        assert_eq!(calls.get(), 1, "a barrier waits for callbacks");
         drop(cell);
         domain.kvfree_barrier();
         assert!(tally.all_dropped());
@@ -106,52 +107,41 @@ fn a_wait_for_a_value_inside_a_section_panics_and_the_value_is_freed_later() {
 #[test]
 fn a_barrier_inside_a_section_from_before_a_call_panics() {
     let domain = Domain::new();
-    let (called, is_called) = channel();
+    let calls = Count::default();
     let guard = domain.read_lock();
-    domain.call(move || called.send(()).expect("the receiver is there"));
+    domain.call(calls.raise());
     assert_refused("barrier()", || domain.barrier());
-    is_called
-        .try_recv()
-        .expect_err("the callback waits for the section");
+    assert_eq!(calls.get(), 0, "the callback waits for the section");
     drop(guard);
     domain.barrier();
-    is_called.try_recv().expect("a barrier waits for callbacks");
+    assert_eq!(calls.get(), 1, "a barrier waits for callbacks");
     assert_works(&domain);
 }
 
 #[test]
 fn a_barrier_inside_a_section_from_after_the_calls_returns() {
     for _ in 0..100 {
-        let domain = Domain::new();
-        let (called, is_called) = channel();
-        domain.call(move || called.send(()).expect("the receiver is there"));
-        returns(move || {
-            let guard = domain.read_lock();
-            domain.barrier();
-            drop(guard);
-        });
-        is_called.try_recv().expect("a barrier waits for callbacks");
+        let (domain, calls) = (Domain::new(), Count::default());
+        domain.call(calls.raise());
+        returns(move || domain.read(|_| domain.barrier()));
+        assert_eq!(calls.get(), 1, "a barrier waits for callbacks");
     }
 }
 
 #[test]
 fn a_barrier_inside_a_section_waits_for_the_readers_of_others() {
     let domain = Domain::new();
-    let (called, is_called) = channel();
+    let calls = Count::default();
     let mut reader = Reader::enter(&domain);
-    domain.call(move || called.send(()).expect("the receiver is there"));
+    domain.call(calls.raise());
     let theirs = domain.clone();
-    let waiter = std::thread::spawn(move || {
-        let guard = theirs.read_lock();
-        theirs.barrier();
-        drop(guard);
-    });
+    let waiter = thread::spawn(move || theirs.read(|_| theirs.barrier()));
     // The barrier's own callback is the second.
     eventually(|| domain.statistics().callbacks_pending == 2);
     assert!(!waiter.is_finished());
     reader.tell_to_leave();
     returns(move || waiter.join().expect("no panic"));
-    is_called.try_recv().expect("a barrier waits for callbacks");
+    assert_eq!(calls.get(), 1, "a barrier waits for callbacks");
     reader.leave();
 }
 
@@ -159,18 +149,13 @@ fn a_barrier_inside_a_section_waits_for_the_readers_of_others() {
 fn a_barrier_inside_a_section_with_nothing_queued_returns() {
     let domain = Domain::new();
     let theirs = domain.clone();
-    returns(move || {
-        let guard = theirs.read_lock();
-        theirs.barrier();
-        drop(guard);
-    });
+    returns(move || theirs.read(|_| theirs.barrier()));
     assert_works(&domain);
 }
 
 #[test]
 fn kvfree_barrier_inside_a_section_panics_while_something_waits() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock();
     cell.store(tally.value(2));
@@ -244,12 +229,8 @@ fn refused_in_a_callback(
 ) -> String {
     let (tell, told) = channel();
     let theirs = domain.clone();
-    domain.call(move || {
-        tell.send(refusal(|| refused(&theirs)))
-            .expect("the receiver is there")
-    });
-    told.recv_timeout(common::PATIENCE)
-        .expect("the call is refused at once")
+    domain.call(move || tell.tell(refusal(|| refused(&theirs))));
+    told.hear("the call is refused at once")
 }
 
 #[test]
@@ -264,15 +245,13 @@ fn barriers_inside_a_callback_panic() {
 
 #[test]
 fn synchronize_inside_a_callback_returns() {
-    let domain = Domain::new();
-    let (tell, told) = channel();
-    let theirs = domain.clone();
+    let (domain, calls) = (Domain::new(), Count::default());
+    let (theirs, call) = (domain.clone(), calls.raise());
     domain.call(move || {
         theirs.synchronize();
-        tell.send(()).expect("the receiver is there");
+        call();
     });
-    told.recv_timeout(common::PATIENCE)
-        .expect("the caller does the work by itself");
+    eventually(|| calls.get() == 1);
     assert_works(&domain);
 }
 
@@ -286,9 +265,7 @@ impl<F: FnOnce() + Send> Drop for OnDrop<F> {
 }
 
 fn retire_with_destructor(domain: &Domain, destructor: impl FnOnce() + Send + 'static) {
-    let object = NonNull::from(Box::leak(Box::new(OnDrop(Some(destructor)))));
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire(object) };
+    retire(domain, OnDrop(Some(destructor)));
 }
 
 #[test]
@@ -297,10 +274,8 @@ fn barriers_inside_a_deferred_destructor_panic() {
     let (tell, told): (Sender<String>, _) = channel();
     let theirs = domain.clone();
     retire_with_destructor(&domain, move || {
-        tell.send(refusal(|| theirs.barrier()))
-            .expect("the receiver is there");
-        tell.send(refusal(|| theirs.kvfree_barrier()))
-            .expect("the receiver is there");
+        tell.tell(refusal(|| theirs.barrier()));
+        tell.tell(refusal(|| theirs.kvfree_barrier()));
     });
     for what in ["barrier()", "kvfree_barrier()"] {
         let message = told.recv_timeout(common::PATIENCE);
@@ -317,10 +292,9 @@ fn a_barrier_of_another_domain_inside_a_callback_returns() {
     one.call(move || {
         other.barrier();
         other.kvfree_barrier();
-        tell.send(()).expect("the receiver is there");
+        tell.tell(());
     });
-    told.recv_timeout(common::PATIENCE)
-        .expect("the domains do not wait for one another");
+    told.hear("the domains do not wait for one another");
     assert_works(&one);
     assert_works(&two);
 }
@@ -367,15 +341,10 @@ fn one_level_more_than_65_535_aborts() {
     if common::is_child() {
         let domain = Arc::new(Domain::new());
         // The message must not wait for it: a handler may have interrupted its holder.
-        let (locked, is_locked) = channel();
-        thread::spawn(move || {
+        let _holder = Reader::inside("holds stderr", |stay| {
             let _stderr = io::stderr().lock();
-            locked.send(()).expect("the receiver is there");
-            loop {
-                thread::park();
-            }
+            stay();
         });
-        is_locked.recv().expect("the lock is free");
         let guards: Vec<_> = (0..=DEEPEST).map(|_| domain.read_lock()).collect();
         panic!("{} guards", guards.len());
     }

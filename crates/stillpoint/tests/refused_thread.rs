@@ -12,7 +12,7 @@
 mod common;
 
 use common::{
-    Count, Tally, apart, child, eventually, is_child, leak, number, retire, service_threads,
+    Count, Tally, Tell, apart, child, eventually, is_child, leak, number, retire, service_threads,
     sleeps, test_of, without_new_threads,
 };
 use std::{
@@ -89,7 +89,7 @@ fn another_domains_thread_starts_what_was_refused() {
         eventually(|| {
             // No wait and no queue, in which the calling thread would try.
             let (tell, told) = channel();
-            served.call(move || tell.send(()).expect("the receiver is there"));
+            served.call(move || tell.tell(()));
             told.recv().expect("no panic");
             busy.is_done()
         });

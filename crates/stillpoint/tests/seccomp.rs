@@ -7,38 +7,22 @@
 
 mod common;
 
-use common::{Tally, apart, child, filter, is_child, without_membarrier};
-use std::{io, ptr::NonNull, sync::mpsc, thread};
+use common::{Reader, Tally, apart, child, filter, is_child, retire, without_membarrier};
+use std::{io, thread};
 use stillpoint::{Domain, Rcu};
 
-/// What a filter forbids.
-#[derive(Clone, Copy)]
-enum Denied {
-    All,
-    /// Asking and registering go through; the call itself does not.
-    TheCallAlone,
-}
-
-const PRIVATE_EXPEDITED: u32 = 1 << 3;
+const ALL: Option<(u32, u32)> = None;
+/// `PRIVATE_EXPEDITED`: asking and registering go through; the call itself does not.
+const THE_CALL_ALONE: Option<(u32, u32)> = Some((0, 1 << 3));
 
 /// Forbids membarrier to all threads of this process from now on.
-fn deny_membarrier(denied: Denied) {
-    match denied {
-        Denied::All => filter::deny(libc::SYS_membarrier, None, libc::EPERM),
-        Denied::TheCallAlone => {
-            filter::deny(
-                libc::SYS_membarrier,
-                Some((0, PRIVATE_EXPEDITED)),
-                libc::EPERM,
-            );
-        }
-    }
+fn deny_membarrier(denied: Option<(u32, u32)>) {
+    filter::deny(libc::SYS_membarrier, denied, libc::EPERM);
 }
 
 /// Reads, replaces, waits and retires, on several threads.
 fn assert_works() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -47,8 +31,7 @@ fn assert_works() {
         scope.spawn(|| {
             for number in 1..100 {
                 drop(cell.swap(tally.value(number)).wait());
-                // SAFETY: no other thread has ever known the object.
-                unsafe { domain.retire(NonNull::from(Box::leak(Box::new(tally.value(number))))) };
+                retire(&domain, tally.value(number));
             }
         });
     });
@@ -57,20 +40,22 @@ fn assert_works() {
     assert!(tally.all_dropped());
 }
 
-#[test]
-fn without_membarrier_from_the_start_readers_fence() {
-    apart!();
-    deny_membarrier(Denied::All);
+fn assert_works_denied(denied: Option<(u32, u32)>) {
+    deny_membarrier(denied);
     assert!(!stillpoint::membarrier_active());
     assert_works();
 }
 
 #[test]
+fn without_membarrier_from_the_start_readers_fence() {
+    apart!();
+    assert_works_denied(ALL);
+}
+
+#[test]
 fn a_filter_that_lets_the_question_through_and_not_the_call_is_found_out() {
     apart!();
-    deny_membarrier(Denied::TheCallAlone);
-    assert!(!stillpoint::membarrier_active());
-    assert_works();
+    assert_works_denied(THE_CALL_ALONE);
 }
 
 #[test]
@@ -86,17 +71,12 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
     assert_works();
     // Where no other thread is registered no barrier is needed. The report must not wait for that
     // thread's lock.
-    let (read, has_read) = mpsc::channel();
-    thread::spawn(move || {
+    let _holder = Reader::inside("holds stderr", |stay| {
         drop(stillpoint::read_lock());
         let _stderr = io::stderr().lock();
-        read.send(()).unwrap();
-        loop {
-            thread::park();
-        }
+        stay();
     });
-    has_read.recv().unwrap();
-    deny_membarrier(Denied::All);
+    deny_membarrier(ALL);
     stillpoint::synchronize();
 }
 
@@ -104,10 +84,7 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
 #[test]
 fn with_fences_by_choice_no_filter_can_come_too_late() {
     if without_membarrier() {
-        assert!(!stillpoint::membarrier_active());
-        deny_membarrier(Denied::All);
-        assert_works();
-        return;
+        return assert_works_denied(ALL);
     }
     common::rerun_without_membarrier().well();
 }

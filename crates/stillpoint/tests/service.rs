@@ -8,8 +8,8 @@ mod common;
 
 use common::forking::fork;
 use common::{
-    Count, Reader, Tally, apart, child, eventually, is_child, leak, number, panic_message, quietly,
-    returns, service_threads,
+    Count, Reader, Tally, Tell, apart, child, eventually, is_child, leak, number, panic_message,
+    quietly, returns, service_threads,
     tasks::{block_on, is_ready},
 };
 use std::{
@@ -329,7 +329,7 @@ fn a_task_may_fork_when_it_is_woken_by_a_thread_that_goes_down() {
             domain.call(called.raise());
             eventually(|| called.get() == 1);
         });
-        tell.send(child).expect("the receiver is there");
+        tell.tell(child);
     };
     let task = Inline::start(domain, first);
     let mut other = Box::pin(domain.synchronize_async());

@@ -2,16 +2,9 @@
 
 mod common;
 
-use common::{Tally, panic_message};
+use common::{Hear, Tally, number, panic_message};
 use std::{sync::mpsc::channel, time::Duration};
 use stillpoint::{CallbackHead, Domain, Rcu, RcuOption, tasks_trace::TraceDomain};
-
-/// `Domain { id: 7, ..` without its statistics: the number by which its readers name it.
-fn number(domain: &Domain) -> String {
-    let text = format!("{domain:?}");
-    let (_, rest) = text.split_once("id: ").expect("it has a number");
-    rest.split(',').next().expect("a number").to_owned()
-}
 
 #[test]
 fn readers_name_their_domain() {
@@ -44,7 +37,8 @@ fn waits_name_their_cookie() {
     assert!(!domain.poll(future.cookie()), "the section holds it up");
     let shown = format!("{future:?}");
     assert!(
-        shown.contains(&format!("{:?}", future.cookie())) && shown.contains(&number(&domain)),
+        shown.contains(&format!("{:?}", future.cookie()))
+            && shown.contains(&number(&domain).to_string()),
         "{shown}"
     );
     drop(guard);
@@ -120,7 +114,7 @@ fn a_builder_makes_a_domain_as_it_was_told() {
     assert!(shown.contains("name: \"routes\""), "{shown}");
     let guard = domain.read_lock_owned();
     let _ = domain.start_poll();
-    let report = told.recv_timeout(common::PATIENCE).expect("a stall");
+    let report = told.hear("a stall");
     assert_eq!(report.domain_name.as_deref(), Some("routes"));
     let number = report.domain;
     assert!(

@@ -32,8 +32,7 @@ fn a_snapshot_is_what_its_parts_are() {
 
 #[test]
 fn a_snapshot_keeps_the_value_and_its_section_when_cell_and_domain_are_gone() {
-    let tally = Tally::new();
-    let domain = TraceDomain::new();
+    let (tally, domain) = (Tally::new(), TraceDomain::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     let snapshot = cell.load_owned(domain.read_lock_static());
     cell.store(tally.value(2));
@@ -109,8 +108,7 @@ fn a_guard_of_another_domain_makes_none() {
 
 #[test]
 fn parts_keep_the_section() {
-    let tally = Tally::new();
-    let domain = TraceDomain::new();
+    let (tally, domain) = (Tally::new(), TraceDomain::new());
     let cell = Rcu::new_in(
         &domain,
         HashMap::from([("a", tally.value(1)), ("b", tally.value(2))]),

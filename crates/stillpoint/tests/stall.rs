@@ -4,20 +4,16 @@
 mod common;
 
 use common::{
-    Reader, Tally, apart, assert_counts, elsewhere, eventually, quietly, returns, service_threads,
+    Hear, Reader, Tally, Tell, apart, assert_counts, elsewhere, eventually,
+    keeps::Blocked,
+    quietly, retire, returns, service_threads,
     stalls::{Stalls, TIMEOUT, assert_waits},
 };
 use std::{
-    ptr::NonNull,
     sync::{Arc, Mutex, mpsc::channel},
     thread,
 };
 use stillpoint::{Domain, Flavour, Rcu, Stalled};
-
-fn watched(domain: Domain) -> (Domain, Stalls) {
-    let stalls = Stalls::of(&domain);
-    (domain, stalls)
-}
 
 fn named<R: Send + 'static>(
     name: &str,
@@ -31,7 +27,7 @@ fn named<R: Send + 'static>(
 
 #[test]
 fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
-    let (domain, told) = watched(Domain::new());
+    let (domain, told) = Stalls::watch(Domain::new());
     let theirs = domain.clone();
     let reader = Reader::inside("long-reader", move |stay| {
         let _guard = theirs.read_lock();
@@ -71,7 +67,7 @@ fn a_guard_that_is_kept_is_reported_by_name_with_who_waits() {
 
 #[test]
 fn a_qsbr_reader_that_blocks_online_is_named() {
-    let (domain, told) = watched(Domain::with_fences());
+    let (domain, told) = Stalls::watch(Domain::with_fences());
     let theirs = domain.clone();
     let reader = Reader::inside("qsbr-blocker", move |stay| {
         let _reader = theirs.qsbr_reader();
@@ -89,7 +85,7 @@ fn a_qsbr_reader_that_blocks_online_is_named() {
 
 #[test]
 fn a_reader_that_leaves_in_time_is_not_reported() {
-    let (domain, told) = watched(Domain::new());
+    let (domain, told) = Stalls::watch(Domain::new());
     domain.set_stall_timeout(common::PATIENCE);
     for _ in 0..20 {
         let reader = Reader::enter(&domain);
@@ -106,14 +102,14 @@ fn a_reader_that_leaves_in_time_is_not_reported() {
 #[test]
 fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     apart!();
-    let (domain, told) = watched(Domain::new());
+    let (domain, told) = Stalls::watch(Domain::new());
     let mutex = Arc::new(Mutex::new(()));
     let (entered, has_entered) = channel();
     let (locked, is_locked) = channel();
     let (theirs, wanted) = (domain.clone(), Arc::clone(&mutex));
     named("wants-lock", move || {
         let _guard = theirs.read_lock();
-        entered.send(()).expect("the receiver is there");
+        entered.tell(());
         is_locked.recv().expect("the other side");
         drop(wanted.lock());
     });
@@ -121,7 +117,7 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
     let theirs = domain.clone();
     named("holds-lock", move || {
         let _held = mutex.lock().expect("no panic");
-        locked.send(()).expect("the receiver is there");
+        locked.tell(());
         theirs.synchronize();
     });
     let report = told.next();
@@ -139,13 +135,12 @@ fn a_deadlock_by_a_lock_is_reported_with_both_sides() {
 /// thread need not know of its pages.
 #[test]
 fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
-    let (domain, told) = watched(Domain::new());
+    let (domain, told) = Stalls::watch(Domain::new());
     domain.set_budget(0);
     let reader = Reader::enter(&domain);
     let is_reported = |_: &u64| {
         let guard = domain.read_lock();
-        // SAFETY: from a box just now; no other thread has ever known the object.
-        unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
+        retire(&domain, 1);
         drop(guard);
         domain.statistics().stalls > 0
     };
@@ -161,9 +156,8 @@ fn a_reader_that_holds_up_sections_which_retire_one_object_each_is_reported() {
 
 #[test]
 fn a_callback_that_blocks_the_service_thread_is_reported() {
-    let (domain, told) = watched(Domain::new());
-    let (end, may_end) = channel::<()>();
-    domain.call(move || _ = may_end.recv());
+    let (domain, told) = Stalls::watch(Domain::new());
+    let blocked = Blocked::on(&domain);
     let theirs = domain.clone();
     let waiter = named("barrier", move || theirs.barrier());
     let report = loop {
@@ -175,14 +169,14 @@ fn a_callback_that_blocks_the_service_thread_is_reported() {
     assert!(report.holdouts.is_empty());
     assert_waits(&report, "barrier");
     assert!(domain.statistics().service_stalls >= 1);
-    drop(end);
+    drop(blocked);
     waiter.join().expect("no panic");
 }
 
 #[test]
 fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_under_it() {
     let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
-    let (_, told) = watched(domain.clone());
+    let (_, told) = Stalls::watch(domain.clone());
     let tally = Tally::new();
     let cell = Rcu::new_in(domain, tally.value(7));
     let lent = elsewhere(|| cell.load(Box::leak(Box::new(domain.read_lock()))).number);
@@ -196,13 +190,12 @@ fn a_leaked_guard_of_a_thread_that_has_ended_is_reported_and_nothing_is_freed_un
 
 #[test]
 fn a_handler_may_read_and_may_panic() {
-    let (domain, _) = watched(Domain::new());
+    let (domain, _) = Stalls::watch(Domain::new());
     let cell = Arc::new(Rcu::new_in(&domain, 5));
     let (tell, told) = channel();
     let (theirs, seen) = (domain.clone(), Arc::clone(&cell));
     domain.on_stall(move |_| {
-        tell.send(*seen.load(&theirs.read_lock()))
-            .expect("the receiver is there");
+        tell.tell(*seen.load(&theirs.read_lock()));
         std::panic::resume_unwind(Box::new("without a message"));
     });
     let reader = Reader::enter(&domain);
@@ -217,7 +210,7 @@ fn a_handler_may_read_and_may_panic() {
 
 #[test]
 fn a_handler_that_would_wait_for_the_service_thread_is_refused() {
-    let (domain, _) = watched(Domain::new());
+    let (domain, _) = Stalls::watch(Domain::new());
     let theirs = domain.clone();
     domain.on_stall(move |_| quietly(|| theirs.barrier()));
     let reader = Reader::enter(&domain);
@@ -262,7 +255,7 @@ impl Drop for Bomb {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
-    let (domain, told) = watched(Domain::new());
+    let (domain, told) = Stalls::watch(Domain::new());
     let reader = Reader::enter(&domain);
     let _ = domain.start_poll();
     let number = told.next().domain;
@@ -286,7 +279,7 @@ fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
 
 #[test]
 fn a_handler_that_is_replaced_may_panic_when_it_is_dropped() {
-    let (domain, _) = watched(Domain::new());
+    let (domain, _) = Stalls::watch(Domain::new());
     let bomb = Bomb;
     domain.on_stall(move |_| _ = &bomb);
     domain.on_stall(|_| ());
@@ -302,8 +295,7 @@ fn a_handler_that_is_replaced_may_panic_when_it_is_dropped() {
     });
     let reader = Reader::enter(&domain);
     let _ = domain.start_poll();
-    told.recv_timeout(common::PATIENCE)
-        .expect("a stall is reported");
+    told.hear("a stall is reported");
     domain.on_stall(|_| ());
     drop(go);
     eventually(|| domain.statistics().panics == 2);

@@ -8,6 +8,7 @@ mod common;
 use common::{
     Reader, apart, filter,
     forking::fork,
+    limit,
     page::{assert_same, domain, pages, seen, shown, work},
 };
 use std::{
@@ -19,19 +20,6 @@ use std::{
     thread,
 };
 use stillpoint::{Domain, publish_statistics};
-
-/// Sets a soft limit.
-fn limit(of: libc::__rlimit_resource_t, soft: libc::rlim_t) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: writes to `limit`.
-    assert_eq!(unsafe { libc::getrlimit(of, &raw mut limit) }, 0);
-    limit.rlim_cur = soft.min(limit.rlim_max);
-    // SAFETY: reads `limit`.
-    assert_eq!(unsafe { libc::setrlimit(of, &raw const limit) }, 0);
-}
 
 /// Returns the number of the page's descriptor.
 fn number_of_page() -> i32 {
@@ -106,8 +94,7 @@ fn a_forks_child_has_a_page_of_its_own() {
         assert!(mine >= before.number_of("grace_periods"), "as it was");
         assert_eq!(shown("both").number_of("unreclaimed_bytes"), 0);
         for _ in 0..100 {
-            let cookie = theirs.start_poll();
-            theirs.cond_synchronize(cookie);
+            theirs.cond_synchronize(theirs.start_poll());
         }
         assert!(
             shown("both").number_of("grace_periods") > mine,
@@ -117,7 +104,7 @@ fn a_forks_child_has_a_page_of_its_own() {
         assert_eq!(shown("child").number_of("grace_periods"), 0);
         fork(move || {
             assert_eq!(seen().pid, u64::from(std::process::id()));
-            assert!(domain_of_pages_is_one());
+            assert_eq!(pages().len(), 1);
             drop(child);
         })
         .well();
@@ -126,10 +113,6 @@ fn a_forks_child_has_a_page_of_its_own() {
     assert_same("both", &domain);
     assert_eq!(seen().pid, parent);
     assert!(self::domain(&seen(), "child").is_none());
-}
-
-fn domain_of_pages_is_one() -> bool {
-    pages().len() == 1
 }
 
 /// The child then has none, and does not write to its parent's.
@@ -145,8 +128,7 @@ fn a_forks_child_without_a_page_leaves_the_parents_alone() {
     fork(move || {
         assert!(pages().is_empty());
         for _ in 0..100 {
-            let cookie = theirs.start_poll();
-            theirs.cond_synchronize(cookie);
+            theirs.cond_synchronize(theirs.start_poll());
         }
         assert!(theirs.statistics().grace_periods > 0);
         let error = publish_statistics().expect_err("it is not published");
@@ -226,8 +208,7 @@ fn a_forks_child_has_the_values_of_the_fork() {
     thread::scope(|scope| {
         let ended = scope.spawn(|| {
             while !is_over() {
-                let cookie = busy.start_poll();
-                busy.cond_synchronize(cookie);
+                busy.cond_synchronize(busy.start_poll());
             }
         });
         scope.spawn(|| {
@@ -244,8 +225,7 @@ fn a_forks_child_has_the_values_of_the_fork() {
                     assert!(page.things.len() <= 3 && page.changing == 0, "{page:?}");
                     let own = Domain::builder().name("own").build();
                     assert_same("own", &own);
-                    let cookie = theirs.start_poll();
-                    theirs.cond_synchronize(cookie);
+                    theirs.cond_synchronize(theirs.start_poll());
                     assert_same("busy", &theirs);
                     std::mem::forget((theirs, own));
                 })
@@ -300,8 +280,7 @@ fn a_thing_for_which_there_is_no_memory_is_refused() {
         let error = publish_statistics().expect_err("there is no memory for the child's");
         assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
         assert!(pages().is_empty());
-        let cookie = theirs.start_poll();
-        theirs.cond_synchronize(cookie);
+        theirs.cond_synchronize(theirs.start_poll());
     })
     .well();
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Tally, apart, eventually, panic_message, returns,
+    Tally, Tell, apart, eventually, panic_message, returns,
     stalls::{Stalls, assert_waits},
     until_it_waits,
 };
@@ -113,7 +113,7 @@ fn a_guard_of_a_thread_lasts_while_the_thread_sleeps() {
             scope.spawn(|| {
                 let guard = domain.read_lock();
                 let value = cell.load(&guard);
-                entered.send(()).expect("the receiver is there");
+                entered.tell(());
                 until_it_waits(updater, || has_waited.load(Ordering::SeqCst));
                 assert_eq!(value.get(), 1);
                 woken.store(true, Ordering::SeqCst);
@@ -167,13 +167,7 @@ fn records_go_back_however_guards_travel() {
     for _ in 0..4 {
         thread::scope(|scope| {
             let (domain, (there, arrivals)) = (&domain, channel::<OwnedGuard<'_>>());
-            scope.spawn(move || {
-                (0..5000).for_each(|_| {
-                    there
-                        .send(domain.read_lock_owned())
-                        .expect("the receiver is there")
-                })
-            });
+            scope.spawn(move || (0..5000).for_each(|_| there.tell(domain.read_lock_owned())));
             scope.spawn(move || arrivals.into_iter().for_each(drop));
         });
     }
@@ -189,8 +183,7 @@ fn records_go_back_however_guards_travel() {
 
 #[test]
 fn a_guard_with_a_handle_of_its_own_keeps_its_domain() {
-    let tally = Tally::new();
-    let domain = TraceDomain::new();
+    let (tally, domain) = (Tally::new(), TraceDomain::new());
     let cell = Rcu::new_in(&domain, tally.value(1));
     let guard = domain.read_lock_static();
     cell.store(tally.value(2));
@@ -202,8 +195,7 @@ fn a_guard_with_a_handle_of_its_own_keeps_its_domain() {
 
 #[test]
 fn tasks_hold_guards_across_awaits() {
-    let domain = TraceDomain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (TraceDomain::new(), Tally::new());
     let cell = Arc::new(Rcu::new_in(&domain, tally.value(0)));
     executor().block_on(async {
         let tasks: Vec<_> = (0..64)
@@ -309,8 +301,7 @@ fn a_wait_for_an_owned_guard_of_ones_own_is_reported_with_both_sides() {
     let theirs = domain.clone();
     let waiter = thread::Builder::new().name("waits-for-itself".into());
     let waiter = waiter.spawn(move || {
-        give.send(theirs.read_lock_static().named("of the waiter"))
-            .expect("the receiver is there");
+        give.tell(theirs.read_lock_static().named("of the waiter"));
         theirs.synchronize();
     });
     let report = told.next();
@@ -548,8 +539,7 @@ fn thread_local_destructors_may_make_and_drop_guards() {
 
 #[test]
 fn what_is_retired_under_owned_guards_waits_for_them_and_no_longer() {
-    let domain = TraceDomain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (TraceDomain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     let guard = domain.read_lock_owned();
     let value = cell.load(&guard);
@@ -570,8 +560,7 @@ fn what_is_retired_under_owned_guards_waits_for_them_and_no_longer() {
 
 #[test]
 fn a_thousand_threads_and_their_guards() {
-    let domain = TraceDomain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (TraceDomain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0));
     let threads = if cfg!(miri) { 20 } else { 1000 };
     thread::scope(|scope| {
@@ -586,7 +575,7 @@ fn a_thousand_threads_and_their_guards() {
                 }
                 assert!(value < threads);
                 // It outlives its thread.
-                keep.send(guard).expect("the receiver is there");
+                keep.tell(guard);
             });
         }
         drop(keep);

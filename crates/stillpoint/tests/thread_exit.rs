@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Reader, Tally, Tracked, elsewhere, eventually, leak, panic_message, retire};
+use common::{
+    Hear, Reader, Tally, Tell, Tracked, elsewhere, eventually, panic_message, retire, retire_inline,
+};
 use std::{
     cell::RefCell,
     sync::{
@@ -102,8 +104,7 @@ fn destructors_of_thread_local_objects_read_retire_and_wait_in_a_domain() {
                     domain.read(|guard| assert!(cell.load(guard).get() <= round));
                     cell.store(counted.value(round));
                     retire(domain, round);
-                    // SAFETY: no other thread has ever known the object.
-                    unsafe { domain.retire_inline(leak(counted.value(round))) };
+                    retire_inline(domain, counted.value(round));
                 }
                 let count = counted.value(round);
                 domain.call(move || drop(count));
@@ -198,14 +199,12 @@ fn waiting_inside_a_late_section_is_refused_too() {
                 retire(domain, 1);
                 let refusals = waits.map(|wait| panic_message(|| wait(domain)));
                 drop(guard);
-                tell.send(refusals).expect("the receiver is there");
+                tell.tell(refusals);
             },
         );
     });
     for _ in 0..2 {
-        let refusals = told
-            .recv_timeout(common::PATIENCE)
-            .expect("refused, not hung");
+        let refusals = told.hear("refused, not hung");
         assert!(
             refusals
                 .iter()
@@ -320,8 +319,7 @@ fn a_leaked_guard_keeps_its_section_after_the_end_of_its_thread() {
 
 #[test]
 fn a_forgotten_guard_does_not_outlive_its_domain() {
-    let tally = Tally::new();
-    let domain = Domain::new();
+    let (tally, domain) = (Tally::new(), Domain::new());
     std::mem::forget(domain.read_lock());
     (0..1_000).for_each(|round| retire(&domain, tally.value(round)));
     drop(domain);

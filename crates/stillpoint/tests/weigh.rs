@@ -251,8 +251,7 @@ fn a_static_is_weighed_but_for_its_first_value() {
 
 #[test]
 fn a_weigher_that_panics_costs_a_count_and_nothing_else() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let cell = Rcu::new_in(&domain, tally.value(0)).weighing(|_| panic!("in a weigher"));
     quietly(|| {
         cell.store(tally.value(1));

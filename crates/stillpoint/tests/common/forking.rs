@@ -1,6 +1,6 @@
 //! Forking in tests. A forked child that finds a fault ends with a status that the parent sees.
 
-use super::{Tally, eventually, leak, retire};
+use super::{Tally, eventually, retire, retire_inline};
 use std::{
     fs::File,
     io::{Read, Seek},
@@ -181,20 +181,6 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
         Bare::spawn(work).join();
     }
     result.expect("it has returned")
-}
-
-/// Runs the calling test, `name`, in a separate process. Returns whether this is that process.
-#[track_caller]
-pub fn is_apart(name: &str) -> bool {
-    if !super::is_child() {
-        super::child(name).well();
-    }
-    super::is_child()
-}
-
-pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
-    // SAFETY: no other thread has ever known the object.
-    unsafe { domain.retire_inline(leak(value)) };
 }
 
 /// The pending objects, bytes, pages and callbacks.

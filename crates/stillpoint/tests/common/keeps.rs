@@ -1,7 +1,7 @@
 //! A domain's end if the last handle is kept by an object that was made in it: the thread that
 //! drops the object does not wait.
 
-use super::{PATIENCE, Tally, Tracked, eventually, returns};
+use super::{Hear, Tally, Tell, Tracked, eventually, returns};
 use std::{
     cell::RefCell,
     sync::mpsc::{Receiver, Sender, channel},
@@ -20,12 +20,10 @@ impl Blocked {
         let (entered, has_entered) = channel();
         let (end, may_end): (_, Receiver<()>) = channel();
         domain.call(move || {
-            entered.send(()).expect("the receiver is there");
+            entered.tell(());
             may_end.recv().expect_err("nothing is sent");
         });
-        has_entered
-            .recv_timeout(PATIENCE)
-            .expect("the service thread runs it");
+        has_entered.hear("the service thread runs it");
         Self(end)
     }
 }

@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     env,
     io::Read,
-    iter,
+    iter, mem,
     panic::{self, AssertUnwindSafe, Location},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -47,6 +47,31 @@ pub fn retire<T: Send + 'static>(domain: &Domain, value: T) {
     unsafe { domain.retire(leak(value)) };
 }
 
+pub fn retire_inline<T: Send + 'static>(domain: &Domain, value: T) {
+    // SAFETY: no other thread has ever known the object.
+    unsafe { domain.retire_inline(leak(value)) };
+}
+
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+/// Sets a soft limit of this process. Returns what it was.
+pub fn limit(of: Resource, soft: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: pointers to our own structure.
+    unsafe {
+        assert_eq!(libc::getrlimit(of, &raw mut limit), 0);
+        let before = mem::replace(&mut limit.rlim_cur, soft.min(limit.rlim_max));
+        assert_eq!(libc::setrlimit(of, &raw const limit), 0);
+        before
+    }
+}
+
 /// Waits until `condition` holds; fails the test if it never does.
 #[track_caller]
 pub fn eventually(mut condition: impl FnMut() -> bool) {
@@ -57,6 +82,30 @@ pub fn eventually(mut condition: impl FnMut() -> bool) {
             "what should have come in the end has not come"
         );
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends to a test that listens.
+pub trait Tell<T> {
+    fn tell(&self, value: T);
+}
+
+impl<T> Tell<T> for Sender<T> {
+    #[track_caller]
+    fn tell(&self, value: T) {
+        self.send(value).expect("the receiver is there");
+    }
+}
+
+/// Waits for what another thread sends; fails the test, with what was expected, if nothing comes.
+pub trait Hear<T> {
+    fn hear(&self, expected: &str) -> T;
+}
+
+impl<T> Hear<T> for Receiver<T> {
+    #[track_caller]
+    fn hear(&self, expected: &str) -> T {
+        self.recv_timeout(PATIENCE).expect(expected)
     }
 }
 
@@ -304,15 +353,13 @@ impl Reader {
         let (entered, has_entered) = channel();
         let (leave, may_leave): (_, Receiver<()>) = channel();
         let stay = move || {
-            entered.send(()).expect("the receiver is there");
+            entered.tell(());
             // Told, or dropped by a test that has failed.
             let _ = may_leave.recv();
         };
         let thread = thread::Builder::new().name(name.to_owned());
         let thread = thread.spawn(move || read(&stay)).expect("a thread");
-        has_entered
-            .recv_timeout(PATIENCE)
-            .expect("a reader never waits");
+        has_entered.hear("a reader never waits");
         Self {
             leave: Some(leave),
             thread: Some(thread),
@@ -349,14 +396,18 @@ pub fn number(domain: &impl std::fmt::Debug) -> u64 {
 /// Returns how many service threads the domain with that number has: one or none.
 #[cfg(target_os = "linux")]
 pub fn service_threads(domain: u64) -> usize {
-    let name = format!("stillpoint/{domain}");
+    threads_with(|name| *name == format!("stillpoint/{domain}\n"))
+}
+
+/// Returns how many threads of this process have a name (and a line end) for which `is_it` holds.
+#[cfg(target_os = "linux")]
+pub fn threads_with(is_it: impl Fn(&String) -> bool) -> usize {
     let threads = std::fs::read_dir("/proc/self/task")
         .expect("Linux")
-        .flatten()
-        .map(|thread| thread.path().join("comm"));
-    threads
-        .filter(|comm| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim_end() == name))
-        .count()
+        .flatten();
+    let names =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(is_it).count()
 }
 
 /// The child process's name for itself; see [`child`].
@@ -582,24 +633,7 @@ pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
         .next()
         .and_then(|pages| pages.parse().ok())
         .expect("a number of pages");
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    assert_eq!(
-        // SAFETY: a pointer to our own structure.
-        unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) },
-        0
-    );
-    let low = libc::rlimit {
-        rlim_cur: pages * 4096 + (512 << 10),
-        ..limit
-    };
-    assert_eq!(
-        // SAFETY: the same.
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const low) },
-        0
-    );
+    let before = limit(libc::RLIMIT_AS, pages * 4096 + (512 << 10));
     // The C library keeps the stacks of threads that have ended for others: these take them up.
     let until_done = Arc::new(Mutex::new(()));
     let wait = until_done.lock().unwrap();
@@ -613,11 +647,7 @@ pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
     .collect();
     assert!(threads.len() < 64, "no thread can be started");
     let result = work();
-    assert_eq!(
-        // SAFETY: the same.
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
-        0
-    );
+    limit(libc::RLIMIT_AS, before);
     drop(wait);
     threads
         .into_iter()

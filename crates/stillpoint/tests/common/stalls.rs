@@ -1,6 +1,6 @@
 //! Stalls that a test waits for.
 
-use super::PATIENCE;
+use super::Hear;
 use std::{
     sync::mpsc::{Receiver, channel},
     time::Duration,
@@ -23,10 +23,16 @@ impl Stalls {
         Self(told)
     }
 
+    /// Makes a domain and listens to it.
+    pub fn watch(domain: Domain) -> (Domain, Self) {
+        let stalls = Self::of(&domain);
+        (domain, stalls)
+    }
+
     /// Waits for the next report.
     #[track_caller]
     pub fn next(&self) -> StallReport {
-        self.0.recv_timeout(PATIENCE).expect("a stall is reported")
+        self.0.hear("a stall is reported")
     }
 
     /// Returns the next report, if there is one.

@@ -15,8 +15,7 @@ use crate::{Idle, SOME, common::Tally, leak, retire, retire_some};
 
 #[test]
 fn barrier_leaves_nothing_pending() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let rounds = if cfg!(miri) { 3 } else { 50 };
     for _ in 0..rounds {
         retire_some(&domain, &tally);
@@ -34,8 +33,7 @@ fn barrier_leaves_nothing_pending() {
 
 #[test]
 fn barrier_covers_idle_threads() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let (theirs, counted) = (domain.clone(), tally.clone());
     let idle = Idle::after(8, move |_| retire_some(&theirs, &counted));
     domain.kvfree_barrier();

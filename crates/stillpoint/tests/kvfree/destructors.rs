@@ -13,7 +13,7 @@ use stillpoint::Domain;
 
 use crate::{
     SOME,
-    common::{Tally, Tracked, eventually, returns},
+    common::{Tally, Tracked, eventually, retire_inline, returns},
     leak, retire, retire_some,
 };
 
@@ -30,8 +30,7 @@ fn destructor_panic_is_counted_and_the_others_run() {
             }
         }
     }
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     for round in 1..=3 {
         (0..SOME).for_each(|number| retire(&domain, Sometimes(number % 3 == 0, tally.value(1))));
         domain.kvfree_barrier();
@@ -52,11 +51,9 @@ fn inline_destructor_panic_is_contained() {
             panic::resume_unwind(Box::new("without a message"));
         }
     }
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     for _ in 0..SOME {
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire_inline(leak(Sudden(tally.value(1)))) };
+        retire_inline(&domain, Sudden(tally.value(1)));
     }
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
@@ -96,8 +93,7 @@ impl Drop for Chain {
 
 #[test]
 fn destructor_retires_on_service_thread() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
     eventually(|| tally.dropped() == 1_100);
     // The last objects' own handles of the domain are gone when they are freed.
@@ -107,8 +103,7 @@ fn destructor_retires_on_service_thread() {
 
 #[test]
 fn domain_lives_until_destructors_retires_are_freed() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     (0..100).for_each(|_| retire(&domain, Chain::new(10, &domain, &tally)));
     drop(domain);
     eventually(|| tally.dropped() == 1_100);
@@ -116,11 +111,9 @@ fn domain_lives_until_destructors_retires_are_freed() {
 
 #[test]
 fn inline_destructor_retires_on_retiring_thread() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     for _ in 0..SOME {
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire_inline(leak(Chain::new(2, &domain, &tally))) };
+        retire_inline(&domain, Chain::new(2, &domain, &tally));
     }
     eventually(|| tally.dropped() == 3 * SOME);
 }
@@ -153,8 +146,7 @@ fn inline_destructor_retires_during_a_barrier() {
             let (domain, tally) = (theirs.clone(), counted.clone());
             let retirer = thread::spawn(move || {
                 for _ in 0..SOME {
-                    // SAFETY: no other thread has ever known the object.
-                    unsafe { domain.retire_inline(leak(Handover(domain.clone(), tally.clone()))) };
+                    retire_inline(&domain, Handover(domain.clone(), tally.clone()));
                 }
             });
             retirer.join().expect("no panic");
@@ -167,8 +159,7 @@ fn inline_destructor_retires_during_a_barrier() {
 
 #[test]
 fn inline_destructors_free_nested_memory() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     for number in 0..SOME {
         let object = leak(vec![tally.value(number as u64), tally.value(0)]);
         // SAFETY: no other thread has ever known the object.

@@ -25,8 +25,8 @@ use std::{
 use stillpoint::{CallbackHead, Domain, EmbedsHead, lab::free_whole_batches};
 
 use common::{
-    Over, Reader, Tally, Tracked, apart, assert_counts, elsewhere, eventually, leak, retire,
-    returns,
+    Over, Reader, Tally, Tell, Tracked, apart, assert_counts, elsewhere, eventually, leak, retire,
+    retire_inline, returns,
 };
 
 /// A page of the library holds about 250 objects; this is several pages, and no whole number of
@@ -48,7 +48,7 @@ impl Idle {
             let (end, may_end) = channel::<()>();
             let thread = thread::spawn(move || {
                 work(number);
-                done.send(()).expect("the receiver is there");
+                done.tell(());
                 may_end.recv().expect_err("nothing is sent");
             });
             (end, is_done, thread)
@@ -74,8 +74,7 @@ impl Idle {
 #[test]
 fn idle_threads_objects_are_freed() {
     for some in [1, SOME] {
-        let domain = Domain::new();
-        let tally = Tally::new();
+        let (domain, tally) = (Domain::new(), Tally::new());
         let (theirs, counted) = (domain.clone(), tally.clone());
         let idle = Idle::after(4, move |_| {
             for number in 0..some {
@@ -101,8 +100,7 @@ fn idle_threads_objects_are_freed_each_time() {
 
 #[test]
 fn exited_threads_objects_are_freed() {
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     for _ in 0..20 {
         elsewhere(|| {
             retire(&domain, 1);
@@ -118,8 +116,7 @@ fn domain_end_covers_exiting_threads() {
     // A thread that fails at its very end takes the process with it.
     apart!();
     for round in 0..2_000 {
-        let tally = Tally::new();
-        let domain = Domain::new();
+        let (tally, domain) = (Tally::new(), Domain::new());
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| retire(&domain, tally.value(1)));
@@ -208,8 +205,7 @@ fn objects_with_a_head_are_freed() {
     unsafe impl EmbedsHead for Node {
         const HEAD_OFFSET: usize = offset_of!(Node, head);
     }
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let reader = Reader::enter(&domain);
     for number in 0..SOME {
         let node = leak(Node {
@@ -240,8 +236,7 @@ fn objects_without_a_size_are_freed() {
     for _ in 0..SOME {
         retire(&domain, Nothing);
         retire(&domain, ());
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire_inline(leak(Nothing)) };
+        retire_inline(&domain, Nothing);
     }
     domain.kvfree_barrier();
     assert_eq!(DROPS.load(Ordering::Relaxed), 2 * SOME);
@@ -284,8 +279,7 @@ fn large_objects_seal_pages_early() {
 #[test]
 fn domain_end_frees_pending_objects() {
     for whole_batches in [false, true] {
-        let tally = Tally::new();
-        let domain = Domain::new();
+        let (tally, domain) = (Tally::new(), Domain::new());
         free_whole_batches(&domain, whole_batches);
         retire_some(&domain, &tally);
         let (theirs, counted) = (domain.clone(), tally.clone());
@@ -336,8 +330,7 @@ fn statistics_of_a_flood_are_exact() {
     const EACH: usize = if cfg!(miri) { SOME } else { 10 * SOME };
     /// Objects of pages that are being freed, or copied from an idle thread's.
     const ON_THE_WAY: usize = 16 * 256;
-    let domain = Domain::new();
-    let tally = Tally::new();
+    let (domain, tally) = (Domain::new(), Tally::new());
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&over);
