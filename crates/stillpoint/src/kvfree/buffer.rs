@@ -25,8 +25,7 @@
 
 use super::{
     account::Account,
-    marks::Marks,
-    page::{Page, PageList, SLOTS, Tally},
+    page::{OPEN_BYTES, Page, PageList, SLOTS, Tally},
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
 };
@@ -43,9 +42,6 @@ use crate::{
 use std::ptr::{self, NonNull};
 // std's also in the model, to which what one thread keeps for itself is no step.
 use std::sync::atomic::AtomicBool as OwnersBool;
-
-/// Bytes of objects at which an open page is sealed early.
-pub(super) const OPEN_BYTES: usize = 64 << 10;
 
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
 const SMALL: usize = OPEN_BYTES / SLOTS;
@@ -188,8 +184,6 @@ pub(super) struct Queue {
     pub(super) sealed: PageList,
     /// Empty pages.
     pub(super) spares: PageList,
-    /// Parts of the open page of the plain channel that need not wait for the rest.
-    pub(super) marks: Marks,
     /// The grace period of the youngest sealed page, and the bytes of all pages that were sealed
     /// for it.
     named: Option<(Cookie, usize)>,
@@ -210,7 +204,6 @@ impl Queue {
         Self {
             sealed: PageList::new(),
             spares,
-            marks: Marks::new(),
             named: None,
         }
     }
@@ -297,15 +290,14 @@ impl ThreadBuffer {
 
     /// Returns whether the owner's open page in `channel` is to be sealed. Owner only.
     pub(super) fn is_full(&self, channel: Channel) -> bool {
-        self.open_page(channel)
-            .is_some_and(|page| page.len() == SLOTS || page.bytes() >= OPEN_BYTES)
+        self.open_page(channel).is_some_and(Page::is_full)
     }
 
     /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` is
     /// `None` if there is no memory. Owner only.
     pub(super) fn replace(
         &self,
-        queue: &mut Queue,
+        _queue: &mut Queue,
         channel: Channel,
         fresh: Option<NonNull<Page>>,
     ) -> Option<NonNull<Page>> {
@@ -313,17 +305,8 @@ impl ThreadBuffer {
         // Release and acquire would do nothing here that the lock does not do; the owner reads what
         // it wrote itself.
         let old = self.open[channel as usize].swap(fresh, Ordering::Relaxed);
-        self.note_replaced(queue, channel);
-        NonNull::new(old)
-    }
-
-    /// Notes that an open page has been replaced, or begins anew. Owner only.
-    pub(super) fn note_replaced(&self, queue: &mut Queue, channel: Channel) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
-        // Only plain pages are marked.
-        if channel == Channel::Plain {
-            queue.marks = Marks::new();
-        }
+        NonNull::new(old)
     }
 
     /// Takes an empty page that the thread has kept.
@@ -557,7 +540,7 @@ mod tests {
         let mut taken = [const { MaybeUninit::uninit() }; SLOTS];
         // SAFETY: the buffer's own page.
         let at = unsafe { page.as_ref() };
-        assert_eq!(at.take_before(at.fill(), &mut taken).objects, 1);
+        assert_eq!(at.take(&mut taken).objects, 1);
         assert_eq!(buffer.append(large), Pushed::Ok);
         assert!(!buffer.is_full(large.channel));
         assert_eq!(buffer.append(large), Pushed::PageFull);

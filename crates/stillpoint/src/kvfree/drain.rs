@@ -13,7 +13,7 @@ use super::{
     page::{Page, PageList},
     pending::{Flush, Pending},
     policy::{Policy, start_for_page},
-    request::{CHANNELS, Channel},
+    request::CHANNELS,
 };
 use crate::{
     gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
@@ -184,32 +184,20 @@ impl Heap {
     ) -> bool {
         let mut queue = lock(&buffer.queue);
         adopted.append(self.take_sealed(engine, buffer, &mut queue));
-        let marked = queue.marks.newest();
-        let parts = CHANNELS.into_iter().map(|channel| (channel, None));
-        // What a flush has marked keeps its grace period, which began earlier.
-        let parts = marked
-            .map(|mark| (Channel::Plain, Some(mark)))
+        for page in CHANNELS
             .into_iter()
-            .chain(parts);
-        for (channel, mark) in parts {
-            let Some(page) = buffer.open_page(channel) else {
-                continue;
-            };
-            let until = mark.map_or_else(|| page.fill(), |mark| mark.fill);
-            if !page.has_some_before(until) {
-                continue;
-            }
+            .filter_map(|channel| buffer.open_page(channel))
+            .filter(|page| page.objects() > 0)
+        {
             let Some(copy) = Page::try_new().or_else(|| self.line.reserve.take()) else {
                 return false;
             };
             // SAFETY: an empty page that is ours.
             let at = unsafe { copy.as_ref() };
-            page.move_to(at, until);
+            page.move_to(at);
             // The objects were unlinked before they were appended, and [D3] has seen the appends: a
             // cookie of now covers them.
-            let cookie = mark.map_or_else(|| start_for_page(engine), |mark| mark.cookie);
-            engine.begin(cookie);
-            at.seal(cookie);
+            at.seal(start_for_page(engine));
             self.note_sealed(at);
             adopted.push_back(copy);
         }
@@ -356,7 +344,11 @@ mod tests {
     use super::*;
     use crate::{
         gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
-        kvfree::{buffer::Pushed, request::RetireRequest, retire::Reclaimer},
+        kvfree::{
+            buffer::Pushed,
+            request::{Channel, RetireRequest},
+            retire::Reclaimer,
+        },
         platform::{sync::Ordering, thread},
     };
 

@@ -12,7 +12,6 @@
 //! | `heap` | the state of a domain's deferred frees, their counts, the order of locks |
 //! | `retire` | the slow path: opening, sealing, reclaiming pages |
 //! | `on_demand` | domains whose retirers say when objects are freed, and never wait |
-//! | `marks` | parts of an open page that flushes have marked |
 //! | `held_up` | for how long a reader has held grace periods up |
 //! | `throttle` | back-pressure: when a retiring thread ends a grace period, or waits |
 //! | `quota` | how much a thread queues before it does |
@@ -40,7 +39,6 @@ mod drain;
 mod fork;
 mod heap;
 mod held_up;
-mod marks;
 mod on_demand;
 mod oom;
 mod page;

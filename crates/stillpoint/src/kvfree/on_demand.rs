@@ -14,10 +14,10 @@
 
 use super::{
     around::{Around, call_around},
-    buffer::{PAGES_PER_SLICE, Queue, ThreadBuffer},
+    buffer::{PAGES_PER_SLICE, ThreadBuffer},
     heap::Heap,
-    page::{Page, PageList, SLOTS, Tally},
-    policy::{Policy, name_for_page},
+    page::{Page, SLOTS, Tally},
+    policy::Policy,
     request::Channel,
     retire::Reclaimer,
 };
@@ -29,7 +29,7 @@ use crate::{
         thread,
     },
 };
-use std::{mem::MaybeUninit, ptr::NonNull};
+use std::ptr::NonNull;
 
 /// How many pages' worth of objects a thread frees for each page that it fills, once it is past its share,
 /// or the domain past its budget.
@@ -102,33 +102,29 @@ impl Heap {
     /// Hands objects that the service thread must free to it. A call from within a destructor frees
     /// nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
-        let is_open = |channel| {
-            buffer
-                .open_page(channel)
-                .is_some_and(|page| page.objects() > 0)
+        let seal = |channel| {
+            let open = buffer.open_page(channel);
+            if open.is_some_and(|page| page.objects() > 0) {
+                self.seal(engine, buffer, channel, Reclaimer::Owner);
+            }
         };
-        if is_open(Channel::Drop) {
-            self.seal(engine, buffer, Channel::Drop, Reclaimer::Owner);
-        }
-        if self.frees_whole_batches() {
-            return;
-        }
-        let (newest, pages) = {
-            let mut queue = lock(&buffer.queue);
-            let marked = self.mark_open(engine, buffer, &mut queue);
-            let newest = marked.or_else(|| queue.sealed.back().map(Page::cookie));
-            (newest, queue.sealed.pages())
-        };
+        seal(Channel::Drop);
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        if let Some(cookie) = newest {
-            // The result does not matter: the cookies of pages and marks say which are due.
+        if !self.has_room_behind_a_reader(engine, buffer) {
+            seal(Channel::Plain);
+        }
+        let (youngest, pages) = {
+            let queue = lock(&buffer.queue);
+            (queue.sealed.back().map(Page::cookie), queue.sealed.pages())
+        };
+        if let Some(cookie) = youngest {
+            // The result does not matter: the cookies of the pages say which are due.
             let _ = engine.recheck(cookie, thread::token());
             // A few at a time, because a flush of the domain waits for those that are being freed;
             // and no more than there were, because destructors may retire again.
             let _ = (0..pages).all(|_| self.free_own(engine, buffer, SLOTS));
-            self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {
                 let mut pending = lock(&self.line.pending);
@@ -144,50 +140,19 @@ impl Heap {
         }
     }
 
-    /// Marks what is in the calling thread's open page, unless it is marked. Returns the cookie of
-    /// all of it, or `None` if there is nothing.
-    fn mark_open<P: Policy>(
+    /// Tries to end the grace period of the calling thread's youngest sealed page, unless that is full.
+    /// Returns whether a reader holds it up. Then a flush seals no other, so that at least every other
+    /// page behind a reader is full, however often the thread flushes.
+    fn has_room_behind_a_reader<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
-        queue: &mut Queue,
-    ) -> Option<Cookie> {
-        let page = buffer.open_page(Channel::Plain)?;
-        if page.objects() == 0 {
-            return None;
-        }
-        let fill = page.fill();
-        // Under the lock, so that the cookies of pages and marks are in order.
-        Some(queue.marks.note(fill, || name_for_page(engine)))
-    }
-
-    /// Frees the marked part of the calling thread's open page, if it is due.
-    fn free_marked<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
-        let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
-        // A flush of the whole domain waits for it, as for pages.
-        let _freeing = buffer.freeing.lock();
-        let taken = {
-            let mut queue = lock(&buffer.queue);
-            let Some(until) = queue.marks.take_due(|cookie| engine.has_ended(cookie)) else {
-                return;
-            };
-            let Some(page) = buffer.open_page(Channel::Plain) else {
-                return;
-            };
-            // They have no separate page.
-            let taken = Tally::of_objects(page.take_before(until, &mut slots).objects);
-            buffer.account.sealed.add(taken);
-            if page.objects() == 0 {
-                // What is taken has left it, so the next objects find the lines that are warm.
-                page.forget_objects();
-                buffer.note_replaced(&mut queue, Channel::Plain);
-            }
-            taken
-        };
-        let slots = &slots[..taken.objects];
-        // SAFETY: `take_before` has written those, and taken them off our own page after their grace
-        // period had ended; what is retired here may be freed on this thread.
-        unsafe { self.free_taken(engine, buffer, slots, taken, PageList::new()) };
+    ) -> bool {
+        let queue = lock(&buffer.queue);
+        let youngest = queue.sealed.back().filter(|page| !page.is_full());
+        let cookie = youngest.map(Page::cookie);
+        drop(queue);
+        cookie.is_some_and(|cookie| engine.recheck(cookie, thread::token()) != Progress::Ended)
     }
 
     /// Frees up to `pages` pages that wait for the service thread, and whose cookie `is_due`.
@@ -262,8 +227,8 @@ mod tests {
         gp::{BarrierMode, Flavour, Record, Seq, Sequence, policy::Sound},
         kvfree::{
             Destructor, OnNoPage, RetireRequest, Retirer,
-            buffer::{OPEN_BYTES, Pushed},
-            page::PAGE_BYTES,
+            buffer::Pushed,
+            page::{OPEN_BYTES, PAGE_BYTES},
         },
         platform::sync::Arc,
     };
@@ -448,10 +413,10 @@ mod tests {
         }
     }
 
-    /// What a flush has marked is due when the sections are over that it found, also if it is the
+    /// What a flush has sealed is due when the sections are over that it found, also if it is the
     /// service thread that frees it; what came later is not.
     #[test]
-    fn what_is_marked_keeps_its_grace_period() {
+    fn what_a_flush_has_sealed_keeps_its_grace_period() {
         static COUNT: Destructor = Destructor::new(count, 0);
         let domain = Passive::new();
         let (engine, heap) = (&domain.engine, &domain.heap);
@@ -487,6 +452,29 @@ mod tests {
             (2, true)
         );
         heap.leave(engine, &buffer);
+    }
+
+    /// Otherwise each object would take up a page.
+    #[test]
+    fn behind_a_reader_every_other_page_is_full_however_often_a_thread_flushes() {
+        const FULL: usize = 4;
+        let domain = Passive::new();
+        let (engine, heap) = (&domain.engine, &domain.heap);
+        let buffer = heap.join().expect("memory");
+        let reader = domain.reader();
+        reader.lock();
+        for _ in 0..FULL * SLOTS {
+            let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+            domain.retire(&buffer, object);
+            heap.flush_own(engine, &buffer);
+        }
+        let waiting = heap.waiting();
+        reader.unlock();
+        reader.depart();
+        heap.flush_own(engine, &buffer);
+        assert_eq!(waiting.objects, (FULL * SLOTS) as u64);
+        assert!(waiting.pages <= 2 * FULL as u64 + 1, "{waiting:?}");
+        assert!(!heap.free_all(engine));
     }
 
     /// A thread asks for its pages from inside a section that began after they were sealed, and

@@ -222,6 +222,9 @@ pub(crate) const SLOTS: usize = if IS_MODEL {
     (PAGE_BYTES - HEAD_BYTES) / size_of::<Slot>()
 };
 
+/// Bytes of objects at which an open page is sealed early.
+pub(super) const OPEN_BYTES: usize = 64 << 10;
+
 /// The most that an object counts for, 512 GiB: the bytes of a page cannot overflow then, whatever
 /// weights the user gives.
 pub(super) const HEAVIEST: usize = 1 << 39;
@@ -235,9 +238,6 @@ const PREFETCH: usize = 8;
 pub(super) struct Fill(u64);
 
 impl Fill {
-    #[cfg(test)]
-    pub(super) const EMPTY: Self = Self(0);
-
     #[inline(always)]
     pub(super) fn len(self) -> usize {
         usize::from(self.0 as u16)
@@ -368,39 +368,39 @@ impl Page {
         self.len() - self.first()
     }
 
-    /// Returns whether any of the objects remain that were there when the page was `until` full.
-    /// Under the lock.
-    pub(super) fn has_some_before(&self, until: Fill) -> bool {
-        until.len() > self.first()
+    /// Returns whether the page is to be sealed, if it is open.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == SLOTS || self.bytes() >= OPEN_BYTES
     }
 
-    /// Moves the objects that remain of those that were there when the page was `until` full to an
-    /// empty page. Under the lock; the owner may append meanwhile.
-    pub(super) fn move_to(&self, copy: &Page, until: Fill) {
-        for slot in self.first()..until.len() {
-            copy.push(self.slot(slot), 0);
-        }
+    /// Moves the objects that remain to an empty page. Under the lock; the owner may append
+    /// meanwhile.
+    pub(super) fn move_to(&self, copy: &Page) {
         // One load for both: no slot tells its bytes, so the sum must be that of exactly these
         // objects.
-        let bytes = until.bytes() - self.handed_on.load(Ordering::Relaxed);
+        let fill = self.fill();
+        for slot in self.first()..fill.len() {
+            copy.push(self.slot(slot), 0);
+        }
+        let bytes = fill.bytes() - self.handed_on.load(Ordering::Relaxed);
         copy.fill.fetch_add((bytes as u64) << 16, Ordering::Relaxed);
-        self.first.store(until.len() as u32, Ordering::Relaxed);
-        self.handed_on.store(until.bytes(), Ordering::Relaxed);
+        self.first.store(fill.len() as u32, Ordering::Relaxed);
+        self.handed_on.store(fill.bytes(), Ordering::Relaxed);
     }
 
-    /// Hands objects on that were there when the page was `until` full, as many as `taken` has room
-    /// for, and copies their slots there. Returns how many, and their bytes: of a part of them, the
-    /// same part of the bytes. Under the lock; the owner may append meanwhile.
-    pub(super) fn take_before(&self, until: Fill, taken: &mut [MaybeUninit<Slot>]) -> Tally {
-        let first = self.first();
-        let remaining = until.len().saturating_sub(first);
+    /// Hands on as many of the objects that remain as `taken` has room for, and copies their slots
+    /// there. Returns how many, and their bytes: of a part of them, the same part of the bytes. Of a
+    /// page that is not open any more, under the lock.
+    pub(super) fn take(&self, taken: &mut [MaybeUninit<Slot>]) -> Tally {
+        let (fill, first) = (self.fill(), self.first());
+        let remaining = fill.len() - first;
         let objects = remaining.min(taken.len());
         if objects == 0 {
             return Tally::default();
         }
         self.copy_slots(first, &mut taken[..objects]);
         let handed_on = self.handed_on.load(Ordering::Relaxed);
-        let footprint = (until.bytes() - handed_on) * objects / remaining;
+        let footprint = (fill.bytes() - handed_on) * objects / remaining;
         self.first
             .store((first + objects) as u32, Ordering::Relaxed);
         self.handed_on
@@ -484,9 +484,9 @@ impl Page {
     /// this thread.
     pub(super) unsafe fn free_objects(&self, id: u64) -> u64 {
         let mut slots = [const { MaybeUninit::uninit() }; SLOTS];
-        let taken = self.take_before(self.fill(), &mut slots);
+        let taken = self.take(&mut slots);
         self.forget_objects();
-        // SAFETY: `take_before` has written these; the rest is the caller's promise.
+        // SAFETY: `take` has written these; the rest is the caller's promise.
         unsafe { free_slots(id, &slots[..taken.objects]) }
     }
 }
@@ -670,7 +670,7 @@ impl PageList {
         let Some(page) = self.front() else {
             return Tally::default();
         };
-        let mut lost = page.take_before(page.fill(), taken);
+        let mut lost = page.take(taken);
         let is_empty = page.objects() == 0;
         self.footprint -= lost.footprint;
         if is_empty && let Some(page) = self.pop_front() {
@@ -749,14 +749,6 @@ impl Tally {
             objects: page.objects(),
             pages: 1,
             footprint: footprint_of(page),
-        }
-    }
-
-    /// Counts objects without a page.
-    pub(super) fn of_objects(objects: usize) -> Self {
-        Self {
-            objects,
-            ..Self::default()
         }
     }
 

@@ -47,9 +47,9 @@
 //! long ends it. The section's end pays the charge.
 
 use super::{
-    buffer::{Added, OPEN_BYTES, ThreadBuffer},
+    buffer::{Added, ThreadBuffer},
     heap::Heap,
-    page::{PAGE_BYTES, SLOTS},
+    page::{OPEN_BYTES, PAGE_BYTES, SLOTS},
     policy::{Policy, name_for_page},
     quota::SMALLEST_QUOTA,
 };
