@@ -7,7 +7,7 @@ use crate::{
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     policy::Nodes,
     removal::{Cause, InsertError},
-    state::{Claimed, Entrant, Inheritance, Load, ROOT, Refusal, State, Ticket},
+    state::{Claimed, Entrant, Inheritance, Load, Refusal, State, Ticket},
     statistics::Event,
 };
 use std::{
@@ -432,23 +432,11 @@ where
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, Refusal> {
         let mut claimed = Claimed::default();
-        // Fetched now, used by the rest of this function.
-        let policy = &state.tenant(entrant.number).policy;
-        policy.fetch(&locked, Id::of(new));
-        let weight = locked.weight(Id::of(new));
-        let is_full = |number| {
-            let tenant = state.tenant(number);
-            tenant.usage.saturating_add(weight) > tenant.limits.max
-        };
-        if (is_full(ROOT) || is_full(entrant.number))
-            && let Some(next) = policy.fetch_next(&locked)
-        {
-            // SAFETY: of this cache. The lock says that it has not been retired.
-            let entry: Found<'_, K, Node<V>> = unsafe { next.found() };
-            prefetch(entry.pointer().as_ptr());
-            // The high half of the hash, by which it is found in the map.
-            store.fetch(u64::from(locked.fingerprint(next)) << 32);
-        }
+        // Fetched now, used once there is room.
+        state
+            .tenant(entrant.number)
+            .policy
+            .fetch(&locked, Id::of(new));
         let at = (Id::of(new), entrant, reserved);
         let (admitted, gone) = origin.admit(&mut state, &mut locked, at, &mut claimed);
         if admitted.is_err()
@@ -458,6 +446,16 @@ where
             if let Some(number) = counted {
                 state.recount_replaced(number);
             }
+        }
+        // What the next insert evicts, as this one has evicted.
+        if !claimed.is_empty()
+            && let Some(next) = state.tenant(entrant.number).policy.fetch_next(&locked)
+        {
+            // SAFETY: of this cache. The lock says that it has not been retired.
+            let entry: Found<'_, K, Node<V>> = unsafe { next.found() };
+            prefetch(entry.pointer().as_ptr());
+            // The high half of the hash, by which it is found in the map.
+            store.fetch(u64::from(locked.fingerprint(next)) << 32);
         }
         let due = state.next_due();
         self.inner.unlock(state, entrant.expires);

@@ -52,6 +52,10 @@ impl Claimed {
         self.len == BATCH
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     fn push(&mut self, locked: &mut Locked, id: Id) {
         locked.set_next(id, None);
         let first = self.ends.map_or(id, |(first, last)| {

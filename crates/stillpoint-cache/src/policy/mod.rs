@@ -120,7 +120,7 @@ pub trait Nodes {
     fn round(&self, id: Self::Id) -> bool;
     fn frequency(&self, id: Self::Id) -> u8;
     fn set_frequency(&mut self, id: Self::Id, frequency: u8);
-    /// Fetches the data of an entry that is about to be evicted.
+    /// Fetches the data of an entry that is evicted soon.
     fn fetch(&self, _: Self::Id) {}
 }
 
@@ -446,8 +446,11 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             return;
         }
         self.evicted_from = place;
-        if let Some(next) = self.likely_next() {
-            nodes.fetch(next);
+        // Not the next one, which was fetched at the eviction before: so its fingerprint is there for `fetch_next`.
+        if let Some(next) = self.likely_next()
+            && let Some(after) = nodes.links(next).prev
+        {
+            nodes.fetch(after);
         }
         self.shrunk += 1;
         let frequency = nodes.frequency(id);
