@@ -1,4 +1,4 @@
-//! The one place where Stillpoint's crates use the operating system and the machine's memory model.
+//! The one place where the core uses the operating system and the machine's memory model.
 //! It promises no stability to other users.
 //!
 //! * [`sync`]: atomics, locks, cells; [`barrier`]: the asymmetric pair of barriers; [`event`]:

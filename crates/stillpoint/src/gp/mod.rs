@@ -15,6 +15,7 @@
 //! | `engine/callbacks`; `callback`, `batches`, `stack` | functions that run after one; their queue, and how long they are kept |
 //! | `engine/service`; `server`, `pool`, `work` | the thread for what no caller does: its rounds; its state, and how it ends; threads that domains share |
 //! | `engine/stall`; `stalls`, `report` | grace periods that do not end; what is timed, and what is reported |
+//! | `timing` | how long grace periods take |
 //! | `fork` | all of this in the child of a fork |
 //! | `policy` | what tests may switch off to see themselves fail |
 //!

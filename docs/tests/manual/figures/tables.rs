@@ -219,6 +219,7 @@ pub const TABLES: &[Table] = tables! {
         "crossbeam-epoch": "crossbeam-epoch" "default",
         "seize": "seize" "default",
         "seize, batches of 1,024": "seize" "batch-1024",
+        "seize, batches of 4,096": "seize" "batch-4096",
         "sdd": "sdd" "default",
         "ps-reclaim": "ps-reclaim" "default",
         "liburcu-memb, one worker": "liburcu-memb" "one-worker",
