@@ -5,6 +5,7 @@ use crate::{
     map::PinnedHashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
     store::{Inserted, Occupied},
+    upsert::upserts,
 };
 use equivalent::Equivalent;
 use std::{
@@ -244,95 +245,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
         }
     }
 
-    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
-    /// new value. Otherwise as [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[doc(alias = "upsert")]
-    pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
-        self.update_or_insert_with(key, update, || value)
-    }
-
-    /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
-    /// Returns the new value. Otherwise as [`update`](Self::update).
-    ///
-    /// ```
-    /// let words = stillpoint_map::HashMap::new();
-    /// for word in ["to", "be", "or", "not", "to", "be"] {
-    ///     words.pin().update_or_insert_with(word, |count| count + 1, || 1);
-    /// }
-    /// assert_eq!(words.pin().get("be"), Some(&2));
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[doc(alias("upsert", "entry", "and_modify"))]
-    pub fn update_or_insert_with(
-        &self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        make: impl FnOnce() -> V,
-    ) -> &V {
-        let (mut make, mut made) = (Some(make), None);
-        let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
-            // `make` runs once: what it has made is kept until it is inserted.
-            made = refused.or(made.take());
-            Operation::<V, Infallible>::Insert(match entry {
-                Some((_, value)) => update(value),
-                None => made
-                    .take()
-                    .or_else(|| make.take().map(|make| make()))
-                    .expect("what was made and not inserted is refused"),
-            })
-        };
-        match self.compute_again(Some(key), operation) {
-            Compute::Updated {
-                new: (_, value), ..
-            }
-            | Compute::Inserted(_, value) => value,
-            Compute::Removed(..) => unreachable!("it always inserts"),
-            Compute::Aborted(never) => match never {},
-        }
-    }
-
-    /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
-    /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
-    ///
-    /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry meanwhile. A new entry has an owned copy of `key`, which is made when it is needed.
-    ///
-    /// ```
-    /// use stillpoint_map::{Compute, HashMap, Operation};
-    ///
-    /// let stock = HashMap::from([("apple".to_owned(), 1)]);
-    /// let stock = stock.pin();
-    /// let take = |entry: Option<(&String, &u32)>| match entry {
-    ///     None => Operation::Abort("sold out"),
-    ///     Some((_, 1)) => Operation::Remove,
-    ///     Some((_, number)) => Operation::Insert(number - 1),
-    /// };
-    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple".to_owned(), &1));
-    /// assert_eq!(stock.compute("apple", take), Compute::Aborted("sold out"));
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
-    #[doc(alias("entry", "alter"))]
-    #[track_caller]
-    pub fn compute<'g, Q, T>(
-        &'g self,
-        key: &Q,
-        mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-    ) -> Compute<'g, K, V, T>
-    where
-        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
-    {
-        self.compute_again(key, |entry, _| compute(entry))
-    }
+    upserts! { "HashMap", compute where Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized }
 
     /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
     /// since the last call, because another thread had inserted the key.

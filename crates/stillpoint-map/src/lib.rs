@@ -148,6 +148,8 @@ mod table;
 #[cfg(not(stillpoint_loom))]
 mod traits;
 mod tree;
+#[cfg(not(stillpoint_loom))]
+mod upsert;
 mod used;
 mod walk;
 #[cfg(all(feature = "rayon", not(stillpoint_loom)))]
