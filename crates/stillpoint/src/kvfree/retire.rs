@@ -33,7 +33,7 @@ use super::{
     buffer::{Added, PAGES_PER_SLICE, Pushed, SLICE, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
-    page::{Page, PageList, SLOTS, Slot, Tally, footprint_of, free_slots},
+    page::{Page, PageList, SLOTS, Tally, footprint_of, free_slots},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
 };
@@ -364,50 +364,28 @@ impl Heap {
                 taken = taken.plus(part);
             }
         };
+        let process = fork::process();
         // SAFETY: `take_front` has written these, and taken them off our own queue after their grace
         // period had ended; what is there may be freed on this thread.
-        let is_process =
-            unsafe { self.free_taken(engine, buffer, &slots[..taken.objects], taken, emptied) };
-        more && is_process
-    }
-
-    /// Frees objects that the calling thread has taken off its own pages, and counts `taken`. Keeps
-    /// the pages that it has `emptied`. Returns whether this is still the same process.
-    ///
-    /// # Safety
-    ///
-    /// The slots are written, and used nowhere else; their grace period has ended, and their objects
-    /// may be freed on this thread.
-    pub(super) unsafe fn free_taken<P: Policy>(
-        &self,
-        engine: &Engine<P>,
-        buffer: &ThreadBuffer,
-        slots: &[MaybeUninit<Slot>],
-        taken: Tally,
-        mut emptied: PageList,
-    ) -> bool {
-        let process = fork::process();
-        // SAFETY: the caller's promise.
-        let free = || unsafe { free_slots(self.domain, slots) };
+        let free = || unsafe { free_slots(self.domain, &slots[..taken.objects]) };
         let panicked = self.note_nested(|| buffer.progress(), free);
         if panicked > 0 {
             self.panicked.fetch_add(panicked, Ordering::Relaxed);
         }
         // In the child of a fork they are not counted any more: see `fork.rs`.
         if fork::process() != process {
-            emptied.take().forget();
+            emptied.forget();
             return false;
         }
-        let note = || self.note_freed_by(buffer, taken);
         let spares = if emptied.is_empty() {
             0
         } else {
             self.spare_pages(buffer)
         };
-        if buffer.recycle(emptied, spares, note) {
+        if buffer.recycle(emptied, spares, || self.note_freed_by(buffer, taken)) {
             engine.signal_waiters();
         }
-        true
+        more
     }
 
     /// Frees a page's objects, and counts them, for a thread that has not sealed the page. If a
