@@ -36,6 +36,15 @@ pub struct Entry<K, V> {
 }
 
 impl<K, V> Entry<K, V> {
+    fn of<Q: ToOwned<Owned = K> + ?Sized>(key: &Q, value: V, is_fresh: bool) -> Self {
+        Self {
+            key: key.to_owned(),
+            value,
+            is_fresh,
+            is_old_value_replaced: false,
+        }
+    }
+
     /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
@@ -191,12 +200,7 @@ where
     ) -> Result<Entry<K, V>, Arc<E>> {
         let load = || load().map(|value| (value, None));
         let loaded = self.cache.get_or_load(self.key, load)?;
-        Ok(Entry {
-            key: self.key.to_owned(),
-            value: loaded.value,
-            is_fresh: loaded.is_fresh,
-            is_old_value_replaced: false,
-        })
+        Ok(Entry::of(self.key, loaded.value, loaded.is_fresh))
     }
 
     /// Inserts what `f` returns for the entry that is there, or for `None`. As
@@ -342,7 +346,9 @@ where
     {
         let mut leader = self.lead().await;
         let seen = leader.see();
-        let entry = seen.clone().map(|value| leader.entry(value, false));
+        let entry = seen
+            .clone()
+            .map(|value| Entry::of(leader.key, value, false));
         let op = leader.flight.run(async { f(entry).await }).await?;
         Ok(leader.apply(seen, op))
     }
@@ -392,30 +398,23 @@ where
         Some(found.get().value.value.clone())
     }
 
-    fn entry(&self, value: V, is_fresh: bool) -> Entry<K, V> {
-        Entry {
-            key: self.key.to_owned(),
-            value,
-            is_fresh,
-            is_old_value_replaced: false,
-        }
-    }
-
     /// Applies `op`; `seen` is the value that `f` was shown.
     fn apply(mut self, seen: Option<V>, op: Op<V>) -> CompResult<K, V> {
         let (value, ttl) = match (op, seen) {
             (Op::Put(value), _) => (value, None),
             (Op::PutWithTtl(value, ttl), _) => (value, Some(ttl)),
-            (Op::Nop, Some(value)) => return CompResult::Unchanged(self.entry(value, false)),
+            (Op::Nop, Some(value)) => {
+                return CompResult::Unchanged(Entry::of(self.key, value, false));
+            }
             (Op::Remove, Some(value)) if self.remove() => {
-                return CompResult::Removed(self.entry(value, false));
+                return CompResult::Removed(Entry::of(self.key, value, false));
             }
             (Op::Nop | Op::Remove, _) => {
                 return CompResult::StillNone(self.key.to_owned());
             }
         };
         let was_there = self.seen.is_some();
-        let mut entry = self.entry(value.clone(), true);
+        let mut entry = Entry::of(self.key, value.clone(), true);
         let origin = Origin::Load(&self.flight.load, self.seen);
         let key = self.key.to_owned();
         let _ = self.cache.put(key, value, ttl, origin, unseen);

@@ -378,9 +378,7 @@ impl Locked {
         // for as long as `self` is borrowed.
         unsafe { &mut *id.0.as_ref().guarded.get() }
     }
-}
 
-impl Locked {
     /// Hides an entry that was claimed. The thread that has claimed it may be preempted before it takes it
     /// out of the map, and others that take the lock meanwhile do not wait for it.
     pub fn hide(&mut self, id: Id) {

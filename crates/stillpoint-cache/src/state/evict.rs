@@ -196,15 +196,10 @@ impl State {
     pub fn resume(&mut self, ticket: Ticket) -> Option<(Id, Entrant, u64)> {
         let is_it = |waiting: &Waiting| waiting.ticket == ticket;
         let at = self.waiting.iter().position(is_it)?;
-        let Waiting {
-            id,
-            mut entrant,
-            reserved,
-            ..
-        } = self.stop_waiting(at);
+        let mut it = self.stop_waiting(at);
         // Nothing comes to a tenant whose deletion has begun.
-        entrant.number = self.tenant(entrant.number).handle.number();
-        Some((id, entrant, reserved))
+        it.entrant.number = self.tenant(it.entrant.number).handle.number();
+        Some((it.id, it.entrant, it.reserved))
     }
 
     /// Returns the tenant in which an entry waits.
@@ -239,13 +234,9 @@ impl State {
     pub(super) fn take_reserved(&mut self, above: u32, wanted: u64) -> Option<u64> {
         let mut taken = 0;
         for at in 0..self.waiting.len() {
-            let Waiting {
-                entrant: Entrant { number, .. },
-                reserved,
-                ..
-            } = self.waiting[at];
+            let number = self.waiting[at].entrant.number;
             if self.is_within(number, above) {
-                let part = reserved.min(wanted - taken);
+                let part = self.waiting[at].reserved.min(wanted - taken);
                 self.waiting[at].reserved -= part;
                 self.uncharge(number, part, false);
                 taken += part;
@@ -258,12 +249,10 @@ impl State {
     pub(super) fn give_up_reserved(&mut self, number: u32) {
         let above = self.tenant(number).place.parent.unwrap_or(ROOT);
         for at in 0..self.waiting.len() {
-            let Waiting {
-                entrant, reserved, ..
-            } = &mut self.waiting[at];
-            if entrant.number == number {
-                let reserved = std::mem::take(reserved);
-                entrant.number = above;
+            let waiting = &mut self.waiting[at];
+            if waiting.entrant.number == number {
+                let reserved = std::mem::take(&mut waiting.reserved);
+                waiting.entrant.number = above;
                 self.uncharge(number, reserved, false);
             }
         }

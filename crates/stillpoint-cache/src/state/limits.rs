@@ -453,34 +453,31 @@ impl State {
     /// than there is.
     #[cold]
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
-        let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
-            let protection = self.protection_below(available, other, Protect::Min, || sharing);
-            let tenant = self.tenant(other);
-            tenant.usage.min(protection).max(tenant.pinned_bytes)
-        };
-        let (mut sum, mut available, mut parent) = (0_u64, self.max(), ROOT);
-        let mut is_below = above == ROOT;
         let own = Some(inserter);
+        let add_kept = |sum: u64, available, parent, child: Option<u32>| {
+            let tenant = self.tenant(parent);
+            if self.keep_of(available, parent, Protect::Min, own) {
+                return sum.saturating_add(self.kept_beside(tenant, child));
+            }
+            let others = self.children(parent).filter(|&other| Some(other) != child);
+            others.fold(sum.saturating_add(tenant.pinned.weight()), |sum, other| {
+                let sharing = || Some((inserter, child?));
+                let protection = self.protection_below(available, other, Protect::Min, sharing);
+                let other = self.tenant(other);
+                sum.saturating_add(other.usage.min(protection).max(other.pinned_bytes))
+            })
+        };
+        let (mut sum, mut available, mut parent) = (0, self.max(), ROOT);
+        let mut is_below = above == ROOT;
         self.protections(inserter.number, Protect::Min, own, |level, protection| {
-            if is_below && self.keep_of(available, parent, Protect::Min, own) {
-                sum = sum.saturating_add(self.kept_beside(self.tenant(parent), Some(level)));
-            } else if is_below {
-                let pinned = self.tenant(parent).pinned.weight();
-                let siblings = self.children(parent).filter(|&other| other != level);
-                let all = siblings.map(|other| kept(other, available, Some((inserter, level))));
-                sum = all.fold(sum.saturating_add(pinned), u64::saturating_add);
+            if is_below {
+                sum = add_kept(sum, available, parent, Some(level));
             }
             is_below |= level == above;
             (available, parent) = (protection, level);
         });
         // What is right below the inserter is its own, and kept from it as well.
-        if self.keep_of(available, parent, Protect::Min, own) {
-            return sum.saturating_add(self.kept_beside(self.tenant(parent), None));
-        }
-        let pinned = self.tenant(parent).pinned.weight();
-        let below = self.children(parent);
-        let below = below.map(|other| kept(other, available, None));
-        below.fold(sum.saturating_add(pinned), u64::saturating_add)
+        add_kept(sum, available, parent, None)
     }
 
     /// Returns whether `weight` may be taken from a tenant to make room below `above`.
