@@ -305,7 +305,8 @@ impl Heap {
         Some(Added::filled(footprint, by_service))
     }
 
-    /// Frees a slice of what is due in the queue. Back-pressure comes first.
+    /// Frees a slice of what is due in the queue; under pressure, at least as many bytes as were `added`.
+    /// Back-pressure comes first.
     fn reclaim<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -324,7 +325,15 @@ impl Heap {
         if is_held_back || section.is_none() || !self.is_under_pressure(buffer) {
             buffer.set_throttled(is_held_back);
         }
-        self.free_slice(engine, buffer);
+        let mut more = self.free_own(engine, buffer, SLICE);
+        // A slice of small objects may hold fewer bytes than the page that was sealed.
+        if more && !added.by_service && self.is_under_pressure(buffer) {
+            let enough = buffer.queued().1.saturating_sub(added.counted);
+            while more && buffer.queued().1 > enough {
+                more = self.free_own(engine, buffer, SLOTS);
+            }
+        }
+        buffer.schedule_slice(more);
     }
 
     /// Frees a slice of what is due in the calling thread's queue, and schedules the next.

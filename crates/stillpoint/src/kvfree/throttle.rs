@@ -1,16 +1,17 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
 //! One rule, which `README.md` in this folder explains: a thread that fills a page, or past the
-//! budget opens one, frees a slice of what is due. If nothing is, and its queue has reached
-//! its *quota*, it drives a grace period. If that does not help, and its queue has reached twice
-//! its *share* or the domain is past its budget, it waits for the readers or the service thread
-//! that delay the free, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`]. Inside a section it does
-//! not drive or wait before the end.
+//! budget opens one, frees a slice of what is due, or as many bytes as it adds while its queue or the
+//! domain is past the bound below. If nothing is due, and its queue has reached its *quota*, it drives
+//! a grace period. If that does not help, and its queue has reached twice its *share* or the domain
+//! is past its budget, it waits for the readers or the service thread that delay the free, at most
+//! [`LONGEST_WAIT`] for each [`OPEN_BYTES`]. Inside a section it does not drive or wait before the
+//! end.
 //!
 //! # Driving a grace period
 //!
 //! The thread leaves it to another thread whose barrier is under way, because that usually covers its
-//! oldest page as well. Once its queue exceeds the quota by a quarter, it issues a barrier itself: the
+//! oldest page as well. Once its queue exceeds the quota by an eighth, it issues a barrier itself: the
 //! other thread has lost its processor. So one barrier serves a quota's worth of objects of this thread,
 //! and all that other threads had sealed by then.
 //!

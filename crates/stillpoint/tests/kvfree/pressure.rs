@@ -1,6 +1,8 @@
 //! Back-pressure: what a thread waits for that retires while a reader is slow.
 
 use std::{
+    alloc::{self, Layout},
+    ptr::NonNull,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -198,6 +200,33 @@ fn a_flood_stays_near_the_budget() {
     );
     domain.kvfree_barrier();
     assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
+}
+
+/// A slice of small objects holds fewer bytes than one block: freed in slices alone, what is due would grow by a block with each retire.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn blocks_behind_small_objects_stay_within_the_budget() {
+    const BLOCK: usize = 1 << 20;
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    let pending = || domain.statistics().bytes_pending as usize;
+    while pending() < BLOCK {
+        retire(&domain, 1_u64);
+    }
+    reader.leave();
+    for number in 0..32 {
+        let block = Layout::from_size_align(BLOCK - 64, 8).expect("a layout");
+        // SAFETY: the size is not zero; no reader knows the block, which is retired once.
+        unsafe {
+            let start = NonNull::new(alloc::alloc(block)).expect("memory");
+            domain.retire_sized(start, block);
+        }
+        assert!(
+            pending() <= domain.budget() + BLOCK,
+            "{} bytes wait after {number} blocks",
+            pending()
+        );
+    }
 }
 
 /// The retiring thread holds the lock that a destructor waits for.
