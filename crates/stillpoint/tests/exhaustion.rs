@@ -7,7 +7,7 @@
 mod common;
 
 use common::{
-    Hear, Over, Reader, Tally, Tell, Tracked, apart, assert_counts, eventually, leak,
+    Bomb, Hear, Over, Reader, Tally, Tell, Tracked, apart, assert_counts, eventually, leak,
     panic_message, retire, retire_inline, returns, tasks::waker, without_new_threads,
 };
 use std::{
@@ -203,15 +203,9 @@ fn retire_without_page_waits_for_readers() {
 
 #[test]
 fn destructor_panic_in_retire_without_page_is_contained() {
-    struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
-    impl Drop for Sudden {
-        fn drop(&mut self) {
-            std::panic::resume_unwind(Box::new("without a message"));
-        }
-    }
     let (_alone, domain, tally) = alone();
     let no_pages = NoPages::begin();
-    retire(&domain, Sudden(tally.value(1)));
+    retire(&domain, Bomb(tally.value(1)));
     assert_eq!((tally.dropped(), domain.statistics().panics), (1, 1));
     drop(no_pages);
 }

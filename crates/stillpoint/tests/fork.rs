@@ -371,10 +371,8 @@ fn futures_of_before_the_fork_are_ready_in_the_child() {
     let reader = Reader::enter(&domain);
     let mut context = Context::from_waker(Waker::noop());
     domain.call(|| ());
-    let (mut grace_period, mut barrier) = (
-        pin!(domain.synchronize_async()),
-        pin!(domain.barrier_async()),
-    );
+    let mut grace_period = pin!(domain.synchronize_async());
+    let mut barrier = pin!(domain.barrier_async());
     let mut own = pin!(domain.synchronize_async());
     assert!(grace_period.as_mut().poll(&mut context).is_pending());
     assert!(barrier.as_mut().poll(&mut context).is_pending());
@@ -448,11 +446,7 @@ fn the_first_uses_of_a_domain_may_be_under_way() {
     apart!();
     const THREADS: usize = 6;
     let newest: Mutex<Option<Domain>> = Mutex::new(None);
-    let (made, start, end) = (
-        Barrier::new(THREADS + 1),
-        Barrier::new(THREADS + 1),
-        Barrier::new(THREADS + 1),
-    );
+    let [made, start, end] = [(); 3].map(|()| Barrier::new(THREADS + 1));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {

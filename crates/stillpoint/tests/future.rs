@@ -133,11 +133,8 @@ fn a_thousand_tasks_wait_and_no_thread_is_started_for_them() {
     let mut futures: Vec<_> = (0..1000)
         .map(|_| Box::pin(domain.synchronize_async()))
         .collect();
-    assert!(
-        futures
-            .iter_mut()
-            .all(|future| !poll(future.as_mut(), &waker))
-    );
+    let mut polled = futures.iter_mut();
+    assert!(polled.all(|future| !poll(future.as_mut(), &waker)));
     #[cfg(target_os = "linux")]
     if !cfg!(miri) {
         let name = format!("{domain:?}");
@@ -148,11 +145,8 @@ fn a_thousand_tasks_wait_and_no_thread_is_started_for_them() {
     }
     reader.leave();
     eventually(|| woken.1.load(Ordering::SeqCst) == 1000);
-    assert!(
-        futures
-            .iter_mut()
-            .all(|future| poll(future.as_mut(), &waker))
-    );
+    let mut polled = futures.iter_mut();
+    assert!(polled.all(|future| poll(future.as_mut(), &waker)));
 }
 
 #[test]
@@ -312,11 +306,8 @@ fn a_waker_that_panics_is_counted_and_the_others_are_called() {
     eventually(|| woken.1.load(Ordering::SeqCst) == 10 && domain.statistics().panics == 10);
     domain.call(|| ());
     domain.barrier();
-    assert!(
-        futures
-            .iter_mut()
-            .all(|future| poll(future.as_mut(), &waker))
-    );
+    let mut polled = futures.iter_mut();
+    assert!(polled.all(|future| poll(future.as_mut(), &waker)));
 }
 
 /// Does something when the last of its wakers is dropped.

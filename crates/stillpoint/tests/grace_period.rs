@@ -133,23 +133,12 @@ fn synchronize_does_not_wait_for_a_section_that_began_later(domain: &Domain) {
 }
 
 fn nested_guards_may_be_dropped_in_any_order(domain: &Domain) {
-    for order in [
-        [0, 1, 2],
-        [0, 2, 1],
-        [1, 0, 2],
-        [1, 2, 0],
-        [2, 0, 1],
-        [2, 1, 0],
-    ] {
-        let mut guards = [
-            Some(domain.read_lock()),
-            Some(domain.read_lock()),
-            Some(domain.read_lock()),
-        ];
+    for order in ["012", "021", "102", "120", "201", "210"] {
+        let mut guards = [(); 3].map(|()| Some(domain.read_lock()));
         let cookie = domain.start_poll();
-        for (dropped, which) in order.into_iter().enumerate() {
+        for (dropped, which) in order.bytes().enumerate() {
             assert!(!domain.poll(cookie), "{dropped} of 3 guards are dropped");
-            guards[which] = None;
+            guards[usize::from(which - b'0')] = None;
         }
         assert!(domain.poll(cookie));
     }
@@ -332,11 +321,8 @@ fn synchronize_waits_for_each_of_a_thousand_readers() {
     const READERS: usize = 1_000;
     const TIMES: usize = 3;
     let domain = Arc::new(Domain::new());
-    let (entered, left) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (enter, leave) = (
-        Arc::new(Barrier::new(READERS + 1)),
-        Arc::new(Barrier::new(READERS + 1)),
-    );
+    let [entered, left] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let [enter, leave] = [(); 2].map(|()| Arc::new(Barrier::new(READERS + 1)));
     let readers: Vec<_> = (0..READERS)
         .map(|_| {
             let (domain, entered, left) =

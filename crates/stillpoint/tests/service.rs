@@ -8,8 +8,8 @@ mod common;
 
 use common::forking::fork;
 use common::{
-    Count, Reader, Tally, Tell, apart, child, eventually, is_child, leak, number, panic_message,
-    quietly, returns, service_threads,
+    Count, Reader, Tally, Tell, apart, assert_counts, child, eventually, is_child, leak, number,
+    panic_message, quietly, returns, service_threads,
     tasks::{block_on, is_ready},
 };
 use std::{
@@ -101,12 +101,8 @@ fn a_service_thread_that_has_failed_begins_again() {
         theirs.kvfree_barrier();
         block_on(theirs.barrier_async());
     });
-    assert_eq!(domain.statistics().service_failures, 2);
-    assert_eq!(
-        domain.statistics().panics,
-        0,
-        "which are those of user code"
-    );
+    // Panics are those of user code.
+    assert_counts!(domain, service_failures: 2, panics: 0);
 }
 
 #[test]
@@ -189,14 +185,8 @@ fn several_who_wait_do_the_work_of_one_that_is_down() {
 #[test]
 fn a_domain_ends_whole_whenever_its_service_thread_fails() {
     for times in 0..200 {
-        let (domain, tally) = (
-            failing::<3>(if times % 4 == 3 {
-                usize::MAX
-            } else {
-                times % 4
-            }),
-            Tally::new(),
-        );
+        let fails = [0, 1, 2, usize::MAX][times % 4];
+        let (domain, tally) = (failing::<3>(fails), Tally::new());
         for _ in 0..3 {
             let value = tally.value(times as u64);
             domain.call(move || drop(value));

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::Tell;
+use common::{Tell, retire};
 use std::{
     array, mem,
     os::unix::thread::JoinHandleExt,
@@ -128,11 +128,7 @@ fn bombard(signals: u64, read: impl Fn() + Copy + Send + 'static, mut update: im
         reader
     });
     let targets = readers.each_ref().map(JoinHandleExt::as_pthread_t);
-    let signals = if common::without_membarrier() {
-        signals / 4
-    } else {
-        signals
-    };
+    let signals = signals / if common::without_membarrier() { 4 } else { 1 };
     let bombardier = thread::spawn(move || {
         let (begun, mut at) = (Instant::now(), 0);
         let late = || begun.elapsed() > BOMBARDMENT && HANDLED.load(Ordering::Relaxed) >= FEWEST;
@@ -189,13 +185,9 @@ fn handlers_read_between_any_two_instructions_of_a_section() {
             GLOBAL.store(Payload::new(number));
             stillpoint::synchronize();
         } else {
+            let old = GLOBAL.swap(Payload::new(number)).expect("never empty");
             // Dropped here and now: a reader that was missed would see it.
-            drop(
-                GLOBAL
-                    .swap(Payload::new(number))
-                    .expect("never empty")
-                    .wait(),
-            );
+            drop(old.wait());
         }
     });
     // All is quiescent: handlers left the records as they found them.
@@ -244,9 +236,7 @@ fn handlers_read_in_threads_that_retire() {
         for number in 0..50 {
             let guard = stillpoint::read_lock();
             GLOBAL.store(Payload::new(number));
-            let object = ptr::NonNull::from(Box::leak(Box::new(number)));
-            // SAFETY: no other thread has ever known the object.
-            unsafe { stillpoint::retire(object) };
+            retire(stillpoint::global(), number);
             drop(guard);
         }
         stillpoint::synchronize();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Hear, Reader, Tally, Tell, apart, assert_counts, elsewhere, eventually,
+    Bomb, Hear, Reader, Tally, Tell, apart, assert_counts, elsewhere, eventually,
     keeps::Blocked,
     quietly, retire, returns, service_threads,
     stalls::{Stalls, TIMEOUT, assert_waits},
@@ -243,15 +243,6 @@ fn what_a_handler_owns_is_dropped_with_the_domain() {
     }
 }
 
-/// Panics when it is dropped, quietly: without the hook that prints.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        std::panic::resume_unwind(Box::new("a destructor"));
-    }
-}
-
 #[test]
 #[cfg(target_os = "linux")]
 fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
@@ -260,7 +251,7 @@ fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
     let _ = domain.start_poll();
     let number = told.next().domain;
     assert_eq!(service_threads(number), 1);
-    let bomb = Bomb;
+    let bomb = Bomb(());
     domain.on_stall(move |_| _ = &bomb);
     reader.leave();
     let tally = Tally::new();
@@ -280,12 +271,12 @@ fn a_domain_ends_whole_whatever_its_handlers_destructor_does() {
 #[test]
 fn a_handler_that_is_replaced_may_panic_when_it_is_dropped() {
     let (domain, _) = Stalls::watch(Domain::new());
-    let bomb = Bomb;
+    let bomb = Bomb(());
     domain.on_stall(move |_| _ = &bomb);
     domain.on_stall(|_| ());
     assert_eq!(domain.statistics().panics, 1);
     // And during its report, of which it is the last thing.
-    let bomb = Bomb;
+    let bomb = Bomb(());
     let ((tell, told), (go, may_go)) = (channel(), channel::<()>());
     let may_go = Mutex::new(may_go);
     domain.on_stall(move |_| {

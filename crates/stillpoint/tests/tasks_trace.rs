@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Tally, Tell, apart, eventually, panic_message, returns,
+    Count, Tally, Tell, apart, elsewhere, eventually, panic_message, returns,
     stalls::{Stalls, assert_waits},
     until_it_waits,
 };
@@ -14,7 +14,7 @@ use std::{
     mem,
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
@@ -59,16 +59,12 @@ fn an_owned_guard_keeps_what_it_has_found_until_it_is_dropped_on_another_thread(
         cell.store(tally.value(2));
         let cookie = domain.start_poll();
         assert!(!domain.poll(cookie));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                assert_eq!(value.get(), 1);
-                assert_eq!(cell.load(&guard).get(), 2, "shared, it reads for both");
-            });
+        elsewhere(|| {
+            assert_eq!(value.get(), 1);
+            assert_eq!(cell.load(&guard).get(), 2, "shared, it reads for both");
         });
         assert_eq!((value.get(), tally.dropped()), (1, 0));
-        thread::scope(|scope| {
-            scope.spawn(move || drop(guard));
-        });
+        elsewhere(move || drop(guard));
         domain.synchronize();
         assert!(domain.poll(cookie));
         domain.kvfree_barrier();
@@ -92,9 +88,7 @@ fn owned_guards_hold_across_the_wrap() {
             "round {round}: {cookie:?} waits for the guard"
         );
         assert_eq!(value.get(), round - 1);
-        thread::scope(|scope| {
-            scope.spawn(move || drop(guard));
-        });
+        elsewhere(move || drop(guard));
         domain.cond_synchronize(cookie);
         assert!(domain.poll(cookie), "{cookie:?}");
     }
@@ -138,11 +132,10 @@ fn the_global_domain_is_its_own() {
     drop(long);
     tasks_trace::synchronize();
     drop(short);
-    let called = Arc::new(AtomicBool::new(false));
-    let theirs = Arc::clone(&called);
-    tasks_trace::call(move || theirs.store(true, Ordering::SeqCst));
+    let called = Count::default();
+    tasks_trace::call(called.raise());
     tasks_trace::barrier();
-    assert!(called.load(Ordering::SeqCst));
+    assert_eq!(called.get(), 1);
     executor().block_on(tasks_trace::synchronize_async());
 }
 
@@ -546,16 +539,13 @@ fn what_is_retired_under_owned_guards_waits_for_them_and_no_longer() {
     for number in 1..5_000 {
         cell.store(tally.value(number));
     }
-    let called = Arc::new(Mutex::new(false));
-    let theirs = Arc::clone(&called);
-    domain.call(move || *theirs.lock().expect("no panic") = true);
-    assert_eq!((value.get(), tally.dropped()), (0, 0));
-    assert!(!*called.lock().expect("no panic"));
+    let called = Count::default();
+    domain.call(called.raise());
+    assert_eq!((value.get(), tally.dropped(), called.get()), (0, 0, 0));
     drop(guard);
     domain.barrier();
     domain.kvfree_barrier();
-    assert_eq!(tally.dropped(), 4_999);
-    assert!(*called.lock().expect("no panic"));
+    assert_eq!((tally.dropped(), called.get()), (4_999, 1));
 }
 
 #[test]

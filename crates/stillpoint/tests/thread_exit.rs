@@ -251,15 +251,12 @@ fn hold(domain: &'static Domain, cell: &'static Rcu<Tracked>) -> Held {
 
 #[test]
 fn a_guard_in_a_thread_local_object_is_dropped_by_its_destructor() {
-    for (number, held) in [&HELD_FROM_BEFORE, &HELD_FROM_AFTER]
-        .into_iter()
-        .enumerate()
-    {
+    for (before, held) in [(true, &HELD_FROM_BEFORE), (false, &HELD_FROM_AFTER)] {
         let domain = eternal();
         let tally = Tally::new();
         let cell: &'static _ = Box::leak(Box::new(Rcu::new_in(domain, tally.value(5))));
         let thread = Reader::inside("holds", move |stay| {
-            if number == 0 {
+            if before {
                 // Registers the object's destructor before the library's.
                 held.set(None);
             } else {
@@ -284,12 +281,10 @@ fn a_leaked_guard_keeps_its_section_after_the_end_of_its_thread() {
     let tally = Tally::new();
     let cell = Arc::new(Rcu::new_in(domain, tally.value(42)));
     let theirs = Arc::clone(&cell);
-    let lent: &'static Tracked = thread::spawn(move || {
+    let lent: &'static Tracked = elsewhere(move || {
         let guard: &'static Guard<'static> = Box::leak(Box::new(domain.read_lock()));
         theirs.load(guard)
-    })
-    .join()
-    .expect("no panic");
+    });
     let cookie = domain.start_poll();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

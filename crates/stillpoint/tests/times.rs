@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Reader, Tally, eventually};
-use std::{ptr::NonNull, thread, time::Duration};
+use common::{Reader, Tally, eventually, retire};
+use std::{thread, time::Duration};
 use stillpoint::Domain;
 
 /// More than are needed for several that are timed, of which one in 128 is.
@@ -62,14 +62,9 @@ fn waits_and_passes_that_free_are_timed() {
     let (domain, tally) = (Domain::new(), Tally::new());
     domain.set_budget(0);
     let reader = Reader::enter(&domain);
-    let retire = |number| {
-        let object = NonNull::from(Box::leak(Box::new(tally.value(number))));
-        // SAFETY: from a box just now; no other thread has ever known the object.
-        unsafe { domain.retire(object) };
-    };
     // Past the budget a thread waits when it opens a page or has filled one.
     let retired = (1..=1_000).find(|&number| {
-        retire(number);
+        retire(&domain, tally.value(number));
         domain.statistics().waits > 0
     });
     let (retired, statistics) = (retired.expect("a wait"), domain.statistics());

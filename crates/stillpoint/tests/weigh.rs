@@ -5,8 +5,8 @@ mod common;
 mod counting;
 
 use common::{
-    Reader, Tally, Tracked, assert_counts, eventually, leak, panic_message, quietly, returns,
-    stalls::Stalls,
+    Reader, Tally, Tracked, assert_counts, eventually, leak, panic_message, quietly, retire,
+    retire_inline, returns, stalls::Stalls,
 };
 use counting::kept_by;
 use std::{
@@ -195,12 +195,8 @@ fn what_is_given_back_is_not_weighed() {
     let mut retired = cell.swap(scales.value(3));
     let _ = retired.cookie();
     domain.synchronize();
-    drop(
-        retired
-            .try_into_box()
-            .ok()
-            .expect("a grace period has ended"),
-    );
+    let back = retired.try_into_box().ok();
+    drop(back.expect("a grace period has ended"));
     let mut cell = cell;
     cell.get_mut().bytes = 4;
     drop(cell.into_inner());
@@ -411,12 +407,12 @@ fn objects_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
     /// Objects in two pages that are open, or were not full when the budget was used up.
     const OPEN: usize = 2 * 253;
     type Retire = fn(&Domain, &Rcu<Vec<u64>>);
-    // SAFETY: no other thread has ever known the object.
-    let retire: Retire = |domain, _| unsafe { domain.retire(leak(vec![1])) };
-    // SAFETY: the same.
-    let retire_inline: Retire = |domain, _| unsafe { domain.retire_inline(leak(vec![1])) };
-    let store: Retire = |_, cell| cell.store(vec![1]);
-    for retire in [retire, retire_inline, store] {
+    let ways: [Retire; 3] = [
+        |domain, _| retire(domain, vec![1]),
+        |domain, _| retire_inline(domain, vec![1]),
+        |_, cell| cell.store(vec![1]),
+    ];
+    for retire in ways {
         let domain = Domain::new();
         domain.set_budget(BUDGET);
         domain.set_stall_timeout(Duration::MAX);

@@ -68,8 +68,12 @@ unsafe impl<P: Policy> Send for World<P> {}
 
 impl<P: Policy> World<P> {
     pub(super) fn new() -> Arc<Self> {
+        Self::of(Engine::for_test())
+    }
+
+    fn of(engine: Engine<P>) -> Arc<Self> {
         let world = Arc::new(Self {
-            engine: Engine::for_test(),
+            engine,
             pointer: AtomicPtr::new(ptr::null_mut()),
             element: UnsafeCell::new(1),
         });
@@ -140,8 +144,13 @@ impl<P: Policy> World<P> {
 }
 
 pub(super) fn model(test: impl Fn() + Sync + Send + 'static) {
+    model_with(3, test);
+}
+
+/// Runs all schedules of `test` that have no more preemptions than that.
+pub(super) fn model_with(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(test);
 }
 
@@ -357,9 +366,7 @@ fn loom_record_changes_hands() {
 /// membarrier mode.
 #[test]
 fn loom_flag_outlives_a_change_of_hands() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
-    builder.check(|| {
+    model_with(4, || {
         let world = World::<Sound>::new();
         let theirs = Arc::clone(&world);
         let first = ptr::from_ref(world.register(1)).expose_provenance();
@@ -538,9 +545,7 @@ fn wait<P: Policy>(engine: &Engine<P>, number: u64) {
 }
 
 fn beside_two_waiters(third: impl Fn(&Engine<Sound>) + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(1);
-    builder.check(move || {
+    model_with(1, move || {
         let engine = Arc::new(Engine::<Sound>::for_test());
         let others = [1, 2].map(|number| {
             let theirs = Arc::clone(&engine);

@@ -193,6 +193,16 @@ pub fn expected_panic() -> ! {
     panic::resume_unwind(Box::new("expected"))
 }
 
+/// Panics when it is dropped, quietly. What it has is dropped all the same.
+#[derive(Debug)]
+pub struct Bomb<T = ()>(pub T);
+
+impl<T> Drop for Bomb<T> {
+    fn drop(&mut self) {
+        expected_panic();
+    }
+}
+
 /// Returns the message with which `work` panics. Fails the test if it does not.
 #[track_caller]
 pub fn panic_message<R>(work: impl FnOnce() -> R) -> String {

@@ -11,7 +11,11 @@ use std::{
 
 use stillpoint::{Domain, lab::free_whole_batches};
 
-use crate::{Idle, SOME, common::Tally, leak, retire, retire_some};
+use crate::{
+    Idle, SOME,
+    common::{Tally, retire_inline},
+    retire, retire_some,
+};
 
 #[test]
 fn barrier_leaves_nothing_pending() {
@@ -139,15 +143,11 @@ struct RetiringList {
 
 impl RetiringList {
     fn retire(self) {
-        let (domain, inline) = (self.domain.clone(), self.inline);
-        let part = leak(self);
-        // SAFETY: no other thread has ever known the part, whose destructor retires and counts.
-        unsafe {
-            if inline {
-                domain.retire_inline(part);
-            } else {
-                domain.retire(part);
-            }
+        let domain = self.domain.clone();
+        if self.inline {
+            retire_inline(&domain, self);
+        } else {
+            retire(&domain, self);
         }
     }
 }
@@ -228,9 +228,8 @@ fn nested_beside_frees_inline(more: usize) {
         };
         let (domain, over) = (&domain, &over);
         scope.spawn(move || {
-            // SAFETY: no other thread has ever known the object, whose destructor waits for a thread
-            // that retires nothing.
-            unsafe { domain.retire_inline(leak(object)) };
+            // Its destructor waits for a thread that retires nothing.
+            retire_inline(domain, object);
             (0..more).for_each(|number| retire(domain, number));
             // Otherwise the service thread frees it, and this is the other test.
             domain.flush();

@@ -13,8 +13,8 @@ use stillpoint::Domain;
 
 use crate::{
     SOME,
-    common::{Tally, Tracked, eventually, retire_inline, returns},
-    leak, retire, retire_some,
+    common::{Bomb, Tally, Tracked, eventually, retire_inline, returns},
+    retire, retire_some,
 };
 
 #[test]
@@ -45,15 +45,9 @@ fn destructor_panic_is_counted_and_the_others_run() {
 
 #[test]
 fn inline_destructor_panic_is_contained() {
-    struct Sudden(#[expect(dead_code, reason = "counts its drop")] Tracked);
-    impl Drop for Sudden {
-        fn drop(&mut self) {
-            panic::resume_unwind(Box::new("without a message"));
-        }
-    }
     let (domain, tally) = (Domain::new(), Tally::new());
     for _ in 0..SOME {
-        retire_inline(&domain, Sudden(tally.value(1)));
+        retire_inline(&domain, Bomb(tally.value(1)));
     }
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
@@ -161,11 +155,8 @@ fn inline_destructor_retires_during_a_barrier() {
 fn inline_destructors_free_nested_memory() {
     let (domain, tally) = (Domain::new(), Tally::new());
     for number in 0..SOME {
-        let object = leak(vec![tally.value(number as u64), tally.value(0)]);
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire_inline(object) };
-        // SAFETY: the same.
-        unsafe { domain.retire_inline(leak(number.to_string())) };
+        retire_inline(&domain, vec![tally.value(number as u64), tally.value(0)]);
+        retire_inline(&domain, number.to_string());
     }
     domain.kvfree_barrier();
     assert!(tally.all_dropped());

@@ -340,16 +340,11 @@ fn statistics_of_a_flood_are_exact() {
                 while !over.load(Ordering::Relaxed) {
                     let work = || {
                         (0..EACH).for_each(|_| {
-                            let object = leak(tally.value(0));
-                            // SAFETY: no other thread has ever known the object, whose destructor
-                            // only counts.
-                            unsafe {
-                                if number % 2 == 0 {
-                                    domain.retire(object)
-                                } else {
-                                    domain.retire_inline(object)
-                                }
-                            };
+                            if number % 2 == 0 {
+                                retire(domain, tally.value(0));
+                            } else {
+                                retire_inline(domain, tally.value(0));
+                            }
                         })
                     };
                     thread::scope(|scope| drop(scope.spawn(work)));

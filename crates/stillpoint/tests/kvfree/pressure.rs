@@ -16,8 +16,8 @@ use stillpoint::Domain;
 
 use crate::{
     Idle, SOME,
-    common::{Over, Reader, Tally, assert_counts, eventually},
-    leak, retire, retire_some,
+    common::{Over, Reader, Tally, assert_counts, eventually, retire_inline},
+    retire, retire_some,
 };
 
 #[test]
@@ -65,12 +65,8 @@ fn a_large_object_is_freed_by_the_service_thread() {
     let domain = Domain::new();
     domain.set_budget(1 << 20);
     let (freed_on, was_freed_on) = channel();
-    let table = leak(Table {
-        _slots: [0; 300 << 10],
-        freed_on,
-    });
-    // SAFETY: no other thread has ever known the table, which may be dropped on any thread.
-    unsafe { domain.retire_inline(table) };
+    let _slots = [0; 300 << 10];
+    retire_inline(&domain, Table { _slots, freed_on });
     domain.synchronize();
     // At every seal a thread frees its pages that are due.
     (0..SOME).for_each(|number| retire(&domain, [number; 8]));

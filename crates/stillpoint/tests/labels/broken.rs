@@ -74,6 +74,12 @@ fn nothing() -> Source {
     Source::new("stillpoint/src/gp/nothing.rs", "")
 }
 
+/// There is one fault, and its text has this in it.
+#[track_caller]
+fn assert_one(faults: &[String], text: &str) {
+    assert!(faults.len() == 1 && faults[0].contains(text), "{faults:?}");
+}
+
 #[test]
 fn what_is_explained_passes() {
     assert_eq!(
@@ -88,7 +94,7 @@ fn an_access_without_an_explanation_is_found() {
         // No comment, one that says nothing, one that is another line's, one that is another
         // function's.
         (
-            "        // Release [Y1]: the value is complete before it is found.\n",
+            "// Release [Y1]: the value is complete before it is found.",
             "",
         ),
         ("Release [Y1]: the value", "The value"),
@@ -96,21 +102,12 @@ fn an_access_without_an_explanation_is_found() {
             "        self.value.store",
             "        self.value.touch();\n        self.value.store",
         ),
-        (
-            "        // Release, pairs with `run`: what was queued",
-            "        // What was queued",
-        ),
-        (
-            "        // AcqRel, pairs with `run`:\n        // the same.\n",
-            "",
-        ),
+        ("// Release, pairs with `run`: what", "// What"),
+        ("// AcqRel, pairs with `run`:\n        // the same.", ""),
         (" // Acquire, pairs with `stop`.", ""),
         ("        // Needs no partner: the lock orders it.\n", ""),
         (" // [Y1], [Y2]", ""),
-        (
-            "    /// Acquire [Y2]: the value that is found is complete.\n",
-            "",
-        ),
+        ("/// Acquire [Y2]: the value that is found is complete.", ""),
         (
             "self.value.load(Acquire)",
             "self.value.load(Acquire); fence(SeqCst);\n        self.value.load(Acquire)",
@@ -132,15 +129,8 @@ fn an_access_without_an_explanation_is_found() {
 
 #[test]
 fn a_label_without_a_definition_or_with_two_is_found() {
-    let [_, undefined, ..] = faults(
-        "Release [Y1]: the value",
-        "Release [Y3]: the value",
-        nothing(),
-    );
-    assert!(
-        undefined.len() == 1 && undefined[0].contains("[Y3] is defined in the head of no file"),
-        "{undefined:?}"
-    );
+    let [_, undefined, ..] = faults("Release [Y1]: the", "Release [Y3]: the", nothing());
+    assert_one(&undefined, "[Y3] is defined in the head of no file");
     let [_, undefined, ..] = faults("//! [Y1] the store", "// [Y1] the store", nothing());
     assert_eq!(undefined.len(), 2, "{undefined:?}");
     let [_, undefined, ..] = faults(
@@ -159,10 +149,7 @@ fn a_label_without_a_definition_or_with_two_is_found() {
         "//! It comes after the store [Y1] of the cell.\n",
     );
     let [_, undefined, ..] = faults("", "", beside);
-    assert!(
-        undefined.len() == 1 && undefined[0].contains("stands in the heads of"),
-        "{undefined:?}"
-    );
+    assert_one(&undefined, "stands in the heads of");
 }
 
 #[test]
@@ -173,19 +160,13 @@ fn a_label_that_means_two_things_is_found() {
         "//! [Y3] the kick comes before [Y4] the look.\n",
     );
     let [.., ambiguous, _] = faults("", "", head);
-    assert!(
-        ambiguous.len() == 1 && ambiguous[0].contains("the labels Y belong to"),
-        "{ambiguous:?}"
-    );
+    assert_one(&ambiguous, "the labels Y belong to");
     let far = Source::new(
         "stillpoint-platform/src/other.rs",
         "/// [Y1] is the publication of the key.\nstatic KEY: u32 = 0;\n",
     );
     let [.., ambiguous, _] = faults("", "", far);
-    assert!(
-        ambiguous.len() == 1 && ambiguous[0].contains("in another folder"),
-        "{ambiguous:?}"
-    );
+    assert_one(&ambiguous, "in another folder");
     let below = Source::new(
         "stillpoint/src/gp/cell/other.rs",
         "/// Relaxed [Y1]: under the lock.\nstatic KEY: u32 = 0;\n",
@@ -203,34 +184,19 @@ fn a_label_without_a_sentence_is_found() {
         " // Light [Y1, Y2]: the store is seen, or the load sees",
     );
     assert_eq!(wordless(&core(whole.clone())), Vec::<String>::new());
+    let light = "Light [Y1, Y2]: the store is seen, or the load sees";
     for (old, new) in [
-        (
-            "Light [Y1, Y2]: the store is seen, or the load sees",
-            "[Y1], [Y2]",
-        ),
-        (
-            "Light [Y1, Y2]: the store is seen, or the load sees",
-            "Light [Y1, Y2]: as above.",
-        ),
-        (
-            "Release [Y1]: the value is complete before it is found.",
-            "[Y1]: the value is complete before it is found.",
-        ),
-        (
-            "Release [Y1]: the value is complete before it is found.",
-            "Release [Y1], the value is complete before it is found.",
-        ),
+        (light, "[Y1], [Y2]"),
+        (light, "Light [Y1, Y2]: as above."),
+        ("Release [Y1]: the value", "[Y1]: the value"),
+        ("Release [Y1]: the value", "Release [Y1], the value"),
     ] {
         assert!(whole.contains(old), "{old}");
-        let faults = wordless(&core(whole.replacen(old, new, 1)));
+        let broken = whole.replacen(old, new, 1);
+        let elsewhere = [Source::new("stillpoint/src/kvfree/cell.rs", &broken)];
+        assert_eq!(wordless(&elsewhere), Vec::<String>::new());
+        let faults = wordless(&core(broken));
         assert_eq!(faults.len(), 1, "{new:?}: {faults:?}");
-        assert_eq!(
-            wordless(&[Source::new(
-                "stillpoint/src/kvfree/cell.rs",
-                &whole.replacen(old, new, 1)
-            )]),
-            Vec::<String>::new()
-        );
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! Each forbidden outcome is seen with a broken variant, each allowed one with the sound one.
 
-use super::{NoHeavyBarrier, NoWait};
+use super::{NoHeavyBarrier, NoWait, model_with};
 use crate::gp::{
     engine::{Engine, Progress},
     flavour::Flavour,
@@ -76,12 +76,13 @@ impl<P: Policy> World<P> {
 }
 
 /// Runs all schedules of `test`. Returns whether it returned true in one of them.
-fn observed(preemptions: usize, test: impl Fn() -> bool + Sync + Send + 'static) -> bool {
+pub(super) fn observed(
+    preemptions: usize,
+    test: impl Fn() -> bool + Sync + Send + 'static,
+) -> bool {
     let seen = std::sync::Arc::new(Flag::new(false));
     let tell = std::sync::Arc::clone(&seen);
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
+    model_with(preemptions, move || {
         if test() {
             tell.store(true, SeqCst);
         }

@@ -3,6 +3,7 @@
 //!
 //! Time stands still, so a task that is never woken is a deadlock, which loom reports.
 
+use super::model_with as model;
 use crate::gp::{
     callback::boxed,
     engine::Engine,
@@ -22,12 +23,6 @@ use std::{
     task::{Wake, Waker},
     time::Duration,
 };
-
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
-}
 
 struct Serving(Engine<Sound>);
 
