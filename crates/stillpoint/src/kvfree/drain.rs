@@ -109,7 +109,6 @@ impl Heap {
             pending.flush = Some(Flush {
                 ticket,
                 youngest: pending.pages.youngest(),
-                is_freed: false,
             });
         }
     }

@@ -166,9 +166,7 @@ impl Heap {
         let process = fork::process();
         for _ in 0..pages {
             let taken = lock(&self.line.pending).take_due(&is_due);
-            let Some((page, generation)) = taken else {
-                return;
-            };
+            let Some(page) = taken else { return };
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // objects that are retired here may be freed on any thread.
             let free = || unsafe { self.free_counted(engine, page) };
@@ -178,7 +176,7 @@ impl Heap {
             if fork::process() != process {
                 return;
             }
-            if lock(&self.line.pending).note_freed(generation) {
+            if lock(&self.line.pending).note_freed() {
                 engine.kick();
             }
         }

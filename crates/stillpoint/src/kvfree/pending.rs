@@ -38,30 +38,28 @@ pub(super) struct Pending {
     /// The time of the service thread's next look at the threads that retire.
     pub(super) next_tick: Nanos,
     pub(super) flush: Option<Flush>,
-    /// How many pages other threads have taken out of `pages` and are freeing (`on_demand.rs`): of
-    /// the present generation and of the one before. A flush waits for the pages that were taken
-    /// before it, or from under it, and no others: it begins a generation once its own pages are
-    /// gone, and ends when the older one is empty.
-    freeing: [u32; 2],
-    generation: usize,
+    /// How many pages other threads have taken out of `pages` and are freeing (`on_demand.rs`). A
+    /// flush waits for them. Meanwhile they take no pages but the flush's, so that it ends.
+    freeing: u32,
     /// The grace period that all pages of a whole batch wait for: see [`Pending::batch`].
     batch: Option<Cookie>,
 }
 
-/// A flush under way: number `ticket` is done with once no page is pending whose cookie is
-/// `youngest` or older. That is all that was pending when it began; what came later and is no
-/// younger is due at the same time at the latest.
+/// A flush under way: number `ticket` is done with once no page is pending, or being freed, whose
+/// cookie is `youngest` or older. That is all that was pending when it began; what came later and
+/// is no younger is due at the same time at the latest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flush {
     pub(super) ticket: u64,
     pub(super) youngest: Option<Cookie>,
-    /// Its pages are gone, and a generation has begun since.
-    pub(super) is_freed: bool,
 }
 
-/// A page that a thread has taken is counted in this generation, until it has been freed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Generation(usize);
+impl Flush {
+    fn includes(self, cookie: Cookie) -> bool {
+        self.youngest
+            .is_some_and(|youngest| youngest.at_least(cookie))
+    }
+}
 
 impl Pending {
     pub(super) const fn new() -> Self {
@@ -70,8 +68,7 @@ impl Pending {
             pages: PendingPages::new(),
             next_tick: 0,
             flush: None,
-            freeing: [0; 2],
-            generation: 0,
+            freeing: 0,
             batch: None,
         }
     }
@@ -98,42 +95,34 @@ impl Pending {
         self.batch
     }
 
-    /// Takes the oldest page out for a thread that is not the service thread, if its cookie
-    /// `is_due`. The thread frees it, and calls [`Pending::note_freed`].
+    /// Takes the oldest page out for a thread that is not the service thread, if its cookie `is_due`
+    /// and the flush under way, if there is one, includes it. The thread frees it, and calls
+    /// [`Pending::note_freed`].
     pub(super) fn take_due(
         &mut self,
         is_due: impl FnOnce(Cookie) -> bool,
-    ) -> Option<(NonNull<Page>, Generation)> {
-        let page = self.pages.pop_due(is_due)?;
-        self.freeing[self.generation] += 1;
-        Some((page, Generation(self.generation)))
+    ) -> Option<NonNull<Page>> {
+        let flush = self.flush;
+        let may_go = |cookie| flush.is_none_or(|flush| flush.includes(cookie)) && is_due(cookie);
+        let page = self.pages.pop_due(may_go)?;
+        self.freeing += 1;
+        Some(page)
     }
 
     /// Notes that a page which was taken has been freed. Returns whether the service thread may now be able to
     /// end the flush under way.
-    pub(super) fn note_freed(&mut self, Generation(of): Generation) -> bool {
-        self.freeing[of] -= 1;
-        self.freeing[of] == 0 && self.flush.is_some()
+    pub(super) fn note_freed(&mut self) -> bool {
+        self.freeing -= 1;
+        self.freeing == 0 && self.flush.is_some()
     }
 
     /// Ends the flush under way if all its pages are freed. Returns its ticket.
     pub(super) fn end_flush(&mut self) -> Option<u64> {
-        let flush = self.flush.as_mut()?;
         let oldest = self.pages.oldest();
-        let has_older = |youngest: Cookie| oldest.is_some_and(|oldest| youngest.at_least(oldest));
-        if flush.youngest.is_some_and(has_older) {
-            return None;
-        }
-        if !flush.is_freed {
-            // The last flush has seen the other generation empty, and no page has been added to
-            // that since.
-            self.generation = 1 - self.generation;
-            flush.is_freed = true;
-        }
-        let ended = self
-            .flush
-            .take_if(|flush| flush.is_freed && self.freeing[1 - self.generation] == 0)?;
-        Some(ended.ticket)
+        let has_ended = |flush: &mut Flush| {
+            self.freeing == 0 && !oldest.is_some_and(|oldest| flush.includes(oldest))
+        };
+        self.flush.take_if(has_ended).map(|flush| flush.ticket)
     }
 }
 
@@ -362,36 +351,34 @@ mod tests {
         unsafe { Page::release(page) };
     }
 
-    /// A flush waits for the pages that threads have taken before it and from under it, and not for
-    /// those that they take later: else threads that go on doing so hold it up for ever.
+    /// A flush waits for the pages that threads have taken before it and from under it. Meanwhile
+    /// they take no younger ones: else they could hold it up for ever.
     #[test]
     fn a_flush_waits_for_what_has_been_taken() {
         let mut pending = Pending::new();
-        let take = |pending: &mut Pending, age| {
+        let arrive = |pending: &mut Pending, age| {
             pending.arrived.push_back(sealed(age));
             pending.sort();
-            let (page, generation) = pending.take_due(|_| true).expect("a page");
-            release(page);
-            generation
         };
-        let before = take(&mut pending, 1);
-        pending.arrived.push_back(sealed(2));
-        pending.sort();
+        let take = |pending: &mut Pending| pending.take_due(|_| true).map(release);
+        arrive(&mut pending, 1);
+        assert!(take(&mut pending).is_some());
+        arrive(&mut pending, 2);
         pending.flush = Some(Flush {
             ticket: 7,
             youngest: pending.pages.youngest(),
-            is_freed: false,
         });
+        arrive(&mut pending, 3);
         assert_eq!(pending.end_flush(), None, "a page is there");
-        let (page, under) = pending.take_due(|_| true).expect("a page");
-        release(page);
+        assert!(take(&mut pending).is_some());
+        assert!(take(&mut pending).is_none(), "it is younger");
         assert_eq!(pending.end_flush(), None, "two are being freed");
-        let later = take(&mut pending, 3);
-        assert!(!pending.note_freed(before));
+        assert!(!pending.note_freed());
         assert_eq!(pending.end_flush(), None);
-        assert!(pending.note_freed(under));
+        assert!(pending.note_freed());
         assert_eq!(pending.end_flush(), Some(7));
-        assert!(!pending.note_freed(later), "no flush is under way");
+        assert!(take(&mut pending).is_some());
+        assert!(!pending.note_freed(), "no flush is under way");
     }
 
     proptest! {
