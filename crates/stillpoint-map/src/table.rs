@@ -482,15 +482,36 @@ impl<'t, S: Kind> Table<'t, S> {
         }
     }
 
-    /// Locks a bucket of this table, whose number is `index`. Returns `None` if it has moved. `repair` ends what a
-    /// thread that a fork has removed was doing under the lock.
+    /// Locks the bucket of that number. Returns `None` if it has moved. `repair` ends what a thread that a fork
+    /// has removed was doing under the lock.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer buckets.
     #[inline(always)]
     pub fn lock_bucket(
         self,
-        bucket: S::Bucket<'t>,
         index: usize,
         repair: impl Fn(&mut LockedIn<'t, S>),
     ) -> Option<LockedIn<'t, S>> {
+        assert!(index < self.buckets());
+        // SAFETY: there are more.
+        unsafe { self.lock_unchecked(index, repair) }
+    }
+
+    /// As [`lock_bucket`](Self::lock_bucket), without a look at how many buckets there are.
+    ///
+    /// # Safety
+    ///
+    /// There are more.
+    #[inline(always)]
+    unsafe fn lock_unchecked(
+        self,
+        index: usize,
+        repair: impl Fn(&mut LockedIn<'t, S>),
+    ) -> Option<LockedIn<'t, S>> {
+        // SAFETY: the caller's promise.
+        let bucket = unsafe { self.at_unchecked(index) };
         let word = bucket.word();
         if word == Word::EMPTY && !self.used().claim(index) {
             return None;
@@ -788,7 +809,9 @@ impl<'t> Table<'t> {
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
-            if let Some(locked) = table.lock_home(table.home_of(hash), table.index(hash)) {
+            // SAFETY: as many bits of a hash as choose a bucket are the number of one.
+            let locked = unsafe { table.lock_unchecked(table.index(hash), Locked::repair) };
+            if let Some(locked) = locked {
                 return (table, locked);
             }
             table = table.next().expect("what has moved is in the next table");
@@ -798,12 +821,7 @@ impl<'t> Table<'t> {
     /// Locks the chain of that number; `None` if it has moved.
     #[inline]
     pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
-        self.lock_home(self.at(index), index)
-    }
-
-    #[inline(always)]
-    fn lock_home(self, home: &'t Bucket, index: usize) -> Option<Locked<'t>> {
-        self.lock_bucket(home, index, Locked::repair)
+        self.lock_bucket(index, Locked::repair)
     }
 }
 

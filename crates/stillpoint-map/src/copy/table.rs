@@ -86,6 +86,6 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     /// Locks the bucket of that number; `None` if it has moved.
     #[inline]
     pub fn lock_at(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
-        self.lock_bucket(self.at(index), index, |locked| locked.repair(&stamp))
+        self.lock_bucket(index, |locked| locked.repair(&stamp))
     }
 }
