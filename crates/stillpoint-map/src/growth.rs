@@ -340,7 +340,8 @@ where
 
     /// Makes the table to which all buckets have moved the current one, retires the old one, and starts the
     /// next move if one is due.
-    fn finish(self, Move { from, to }: Move<'_, C::Kind>) {
+    fn finish(self, under_way: Move<'_, C::Kind>) {
+        let (from, to) = under_way.tables();
         // Release, pairs with `table`: it is complete.
         let replaced = self.current.compare_exchange(
             from.into_word(),

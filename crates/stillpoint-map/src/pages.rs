@@ -94,7 +94,6 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     use crate::{
         growth::tests::Alone,
-        resize::Move,
         table::{Kind, References},
     };
 
@@ -146,7 +145,7 @@ mod tests {
                 map.writer()
                     .reserve(References::capacity(16) - from.buckets())
             );
-            let to = Move::of(map.table()).expect("it moves").to;
+            let to = map.table().next().expect("it moves");
             assert_eq!(to.buckets(), 2 * PAGE);
             if is_lost {
                 assert_eq!(to.header().pages.to_touch(0, to.buckets()), Some(0));

@@ -162,10 +162,10 @@ impl Units {
     }
 }
 
-/// The move of one table to another.
+/// The move of one table to another, its next.
 pub struct Move<'t, S: Kind = References> {
-    pub from: Table<'t, S>,
-    pub to: Table<'t, S>,
+    from: Table<'t, S>,
+    to: Table<'t, S>,
 }
 
 impl<S: Kind> Clone for Move<'_, S> {
@@ -182,6 +182,18 @@ impl<'t, S: Kind> Move<'t, S> {
     pub fn of(from: Table<'t, S>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
+    }
+
+    /// Returns the table that moves, and the one that it moves to.
+    #[inline]
+    pub fn tables(self) -> (Table<'t, S>, Table<'t, S>) {
+        (self.from, self.to)
+    }
+
+    /// Returns whether the new table is larger.
+    #[inline]
+    pub fn grows(self) -> bool {
+        self.to.bits() > self.from.bits()
     }
 
     #[inline]

@@ -69,13 +69,6 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Drop for Taken<
     }
 }
 
-impl<K, V> Move<'_, K, V> {
-    /// Whether keys are hashed for it.
-    pub fn grows(self) -> bool {
-        self.to.bits() > self.from.bits()
-    }
-}
-
 impl<'g, K: Copy + Eq, V: Copy> Move<'g, K, V> {
     /// Moves a chunk.
     pub fn help<C: Copy, W: World<K, V, Cookie = C>>(
@@ -114,7 +107,8 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         if unit < end && !under_way.is_sparse() {
             // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. So are
             // their slots, which a `split` mostly writes first.
-            under_way.to.at(under_way.news(unit).start).touch();
+            let (_, to) = under_way.tables();
+            to.at(under_way.news(unit).start).touch();
         }
         // A split fills both, and so writes to pages that no entry needs.
         let splits = under_way.news(0).len() == 2 && !under_way.is_sparse();
@@ -157,7 +151,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
     /// then no lock is taken.
     #[inline]
     fn split(&self, unit: usize) -> bool {
-        let Move { from, to } = self.under_way;
+        let (from, to) = self.under_way.tables();
         let bucket = from.at(unit);
         let word = bucket.word();
         if !word.is_free() {
@@ -225,7 +219,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
     /// Returns whether it has moved, or why not; or that it has, if a fork has made another process of
     /// this one.
     fn move_unit(&self, unit: usize, nodes: &mut Vec<NewNode<K, V>>) -> Chunk {
-        let Move { from, to } = self.under_way;
+        let (from, to) = self.under_way.tables();
         // What `split` has left there, or a thread that a fork has removed.
         if from.at(self.under_way.olds(unit).start).word().is_moved() {
             return Chunk::Moved;
@@ -250,7 +244,7 @@ impl<K: Copy + Eq, V: Copy, C: Copy, W: World<K, V, Cookie = C>> Taken<'_, K, V,
         (hashes, nodes): (&mut Hashes, &mut Vec<NewNode<K, V>>),
         is_retry: bool,
     ) -> Unit {
-        let (under_way, Move { from, to }) = (self.under_way, self.under_way);
+        let (under_way, (from, to)) = (self.under_way, self.under_way.tables());
         let (grows, news) = (under_way.grows(), under_way.news(unit));
         let mut count = 0;
         for bucket in under_way.olds(unit).map(|index| from.at(index)) {

@@ -314,7 +314,8 @@ fn add_at_once_while_moving(bits: u32, to: u32) {
         assert_eq!(found, [Some(0), Some(1), Some(2)], "an insert is lost");
         // A look-up that begins in the old table would find it there, too.
         let (entry, hash) = (world.entry(2), world.hash(2));
-        let found = to_move.to.find(hash, |head| head.pointer() == entry);
+        let (_, to) = to_move.tables();
+        let found = to.find(hash, |head| head.pointer() == entry);
         assert!(found.is_some(), "an insert is lost");
     });
 }
@@ -343,7 +344,7 @@ fn loom_add_at_once_where_a_unit_has_moved() {
             |world| assert!(matches!(world.find(3), None | Some(3))),
         );
         assert_eq!(world.find(3), Some(3), "an insert is lost");
-        let (hash, to) = (world.hash(3), to_move.to);
+        let (hash, (_, to)) = (world.hash(3), to_move.tables());
         let (home, expected) = (to.home_of(hash), world.slot(3, 2));
         assert!((0..SLOTS).any(|slot| home.slot(slot) == expected));
     });

@@ -168,6 +168,7 @@ fn loom_a_mark_before_the_fill_is_caught() {
             &world,
             |world| assert!(world.find(0).is_some(), "the key is there throughout"),
             |world| {
+                let (_, to) = to_move.tables();
                 let mut locked = world.table.lock_at(0).unwrap();
                 let entries: Vec<_> = locked.entries().collect();
                 locked.set_moved();
@@ -175,7 +176,7 @@ fn loom_a_mark_before_the_fill_is_caught() {
                 for (slot, tag, _) in entries {
                     let (half, slot) = slot.grown(1);
                     // SAFETY: broken on purpose.
-                    let bucket = unsafe { Unshared::of(to_move.to.at(usize::from(half))) };
+                    let bucket = unsafe { Unshared::of(to.at(usize::from(half))) };
                     bucket.set_slot(0, slot);
                     bucket.set_word(crate::word::Word::EMPTY.with(0, tag));
                 }
@@ -198,9 +199,9 @@ fn loom_a_shrink_under_one_lock_is_caught() {
                 assert!(world.find(3).is_some(), "an insert is lost");
             },
             |world| {
-                let from = to_move.from;
+                let (from, to) = to_move.tables();
                 // SAFETY: broken on purpose.
-                let to = unsafe { Unshared::of(to_move.to.at(0)) };
+                let to = unsafe { Unshared::of(to.at(0)) };
                 let mut lower = from.lock_at(0).unwrap();
                 let upper = from.at(1);
                 let mut unlocked = Locked::unlocked(upper, upper.word());
@@ -296,9 +297,8 @@ fn loom_two_helpers() {
         let ours = move_all(to_move);
         if ours == Progress::Finished {
             // All that the other thread has moved is seen.
-            assert!(
-                (0..to_move.from.buckets()).all(|unit| to_move.from.at(unit).word().is_moved())
-            );
+            let (from, _) = to_move.tables();
+            assert!((0..from.buckets()).all(|unit| from.at(unit).word().is_moved()));
         }
         let theirs = theirs.join().unwrap();
         let ended = [ours, theirs]

@@ -117,8 +117,8 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
                 )
             },
             |map| {
-                let to_move = map.start_move(2);
-                let mut locked = to_move.from.lock_at(0, || map.writer().stamp()).unwrap();
+                let (from, to) = map.start_move(2).tables();
+                let mut locked = from.lock_at(0, || map.writer().stamp()).unwrap();
                 locked.set_moved();
                 drop(locked);
                 let entry = Hashed {
@@ -127,7 +127,7 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
                     hash: KnownHash::of_tag(KEY as u8),
                 };
                 // SAFETY: broken on purpose.
-                let mut filler = Filler::of(unsafe { Unshared::of(to_move.to.at(0)) });
+                let mut filler = Filler::of(unsafe { Unshared::of(to.at(0)) });
                 filler.push(entry);
                 filler.finish();
             },
