@@ -93,12 +93,14 @@ fn start_waiting<R: Send + 'static>(
 
 /// A reader, and whether it has left. Relaxed: the grace period orders it before the waiter's look.
 fn reader_with_a_flag(domain: &Domain) -> (Reader, Arc<AtomicBool>) {
-    let left = Arc::new(AtomicBool::new(false));
+    let (domain, left) = (domain.clone(), Arc::new(AtomicBool::new(false)));
     let theirs = Arc::clone(&left);
-    (
-        Reader::enter_then(domain, move || theirs.store(true, Ordering::Relaxed)),
-        left,
-    )
+    let reader = Reader::inside("reader", move |stay| {
+        let _guard = domain.read_lock();
+        stay();
+        theirs.store(true, Ordering::Relaxed);
+    });
+    (reader, left)
 }
 
 fn waits_wait_for_a_reader_in_another_thread(domain: &Domain) {

@@ -24,13 +24,12 @@ fn idle_threads_pages_go_before_younger_ones() {
     let older = Reader::enter(&domain);
     let (theirs, counted) = (domain.clone(), tally.clone());
     let (tell, told) = channel();
-    let (end, may_end) = channel::<()>();
-    let idle = thread::spawn(move || {
+    let idle = Reader::inside("idle", move |stay| {
         (0..SOME).for_each(|number| retire(&theirs, number));
         let younger = Reader::enter(&theirs);
         (0..SOME).for_each(|number| retire(&theirs, counted.value(number as u64)));
         tell.tell(younger);
-        may_end.recv().expect_err("nothing is sent");
+        stay();
     });
     let younger = told.recv().expect("no panic");
     assert_eq!(
@@ -44,8 +43,7 @@ fn idle_threads_pages_go_before_younger_ones() {
     assert_eq!(tally.dropped(), 0, "these wait for the younger reader");
     younger.leave();
     eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
-    drop(end);
-    idle.join().expect("no panic");
+    idle.leave();
 }
 
 /// A thread that retires now and then frees about two pages for each that it fills, which may take it

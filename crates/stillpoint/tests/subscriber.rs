@@ -5,7 +5,7 @@
 mod common;
 
 use common::{
-    Count, Reader, Tally, eventually, leak, number, quietly, retire, returns, tasks::block_on,
+    Bomb, Count, Reader, Tally, eventually, number, quietly, retire, returns, tasks::block_on,
 };
 use std::{
     collections::HashMap,
@@ -162,30 +162,17 @@ fn a_retiring_thread_that_finds_the_stall_goes_on_freeing() {
     let domain = told(|_| ());
     domain.set_budget(64 << 10);
     let reader = Reader::enter(&domain);
-    let retire_inline = || {
-        // SAFETY: no other thread has ever known the object.
-        unsafe { domain.retire(leak(1_u64)) };
-    };
     while domain.statistics().stalls == 0 || domain.statistics().waits == 0 {
-        (0..1000).for_each(|_| retire_inline());
+        (0..1000).for_each(|_| retire(&domain, 1_u64));
     }
     eventually(|| events(&domain) >= 1);
     reader.leave();
     domain.synchronize();
     let before = domain.statistics().objects_freed;
     // So many pages that it comes to free some of them by itself.
-    (0..100_000).for_each(|_| retire_inline());
+    (0..100_000).for_each(|_| retire(&domain, 1_u64));
     eventually(|| domain.statistics().objects_freed > before);
     goes_on(&domain);
-}
-
-/// Panics when it is dropped, quietly.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic::resume_unwind(Box::new("a destructor"));
-    }
 }
 
 /// Within an event it reads, retires, queues callbacks; it may not wait for the thread that it runs
@@ -201,7 +188,7 @@ fn a_subscriber_may_use_the_library() {
         domain.call(|| _ = CALLED.fetch_add(1, Ordering::SeqCst));
         drop(Domain::new());
         // A panic within an event is not told in turn, which would never come to an end.
-        let bomb = Bomb;
+        let bomb = Bomb(());
         domain.on_stall(move |_| _ = &bomb);
         domain.on_stall(|_| ());
         let refused =

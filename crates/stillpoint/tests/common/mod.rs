@@ -344,16 +344,10 @@ pub struct Reader {
 impl Reader {
     /// Starts the reader. Its section has begun when this returns.
     pub fn enter(domain: &Domain) -> Self {
-        Self::enter_then(domain, || ())
-    }
-
-    /// Like [`Reader::enter`]; the reader calls `last` at the end of its section.
-    pub fn enter_then(domain: &Domain, last: impl FnOnce() + Send + 'static) -> Self {
         let domain = domain.clone();
         Self::inside("reader", move |stay| {
             let _guard = domain.read_lock();
             stay();
-            last();
         })
     }
 
@@ -502,16 +496,10 @@ impl Ended {
 /// returns true.
 #[track_caller]
 pub fn child(name: &str) -> Ended {
-    in_environment(name, CHILD, "1")
+    in_environments(name, &[(CHILD, "1")])
 }
 
-/// Runs it with `variable` in the environment instead of that.
-#[track_caller]
-pub fn in_environment(name: &str, variable: &str, value: &str) -> Ended {
-    in_environments(name, &[(variable, value)])
-}
-
-/// Runs it with several variables.
+/// Runs it with these variables in the environment instead of that.
 #[track_caller]
 pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
     let ended = run(Command::new(env::current_exe().expect("the test program"))

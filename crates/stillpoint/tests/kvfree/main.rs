@@ -16,16 +16,15 @@ use std::{
     sync::{
         Arc, Barrier,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{Sender, channel},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
 use stillpoint::{CallbackHead, Domain, EmbedsHead, lab::free_whole_batches};
 
 use common::{
-    Over, Reader, Tally, Tell, Tracked, apart, assert_counts, elsewhere, eventually, leak, retire,
+    Over, Reader, Tally, Tracked, apart, assert_counts, elsewhere, eventually, leak, retire,
     retire_inline, returns,
 };
 
@@ -38,36 +37,28 @@ fn retire_some(domain: &Domain, tally: &Tally) {
 }
 
 /// Threads that have done `work` and stay, without another call, until they are dropped.
-struct Idle(Vec<(Sender<()>, JoinHandle<()>)>);
+struct Idle(Vec<Reader>);
 
 impl Idle {
     fn after(threads: usize, work: impl Fn(usize) + Clone + Send + 'static) -> Self {
-        let idle = (0..threads).map(|number| {
+        let start = |number| {
             let work = work.clone();
-            let (done, is_done) = channel();
-            let (end, may_end) = channel::<()>();
-            let thread = thread::spawn(move || {
+            let works = move |stay: &dyn Fn()| {
                 work(number);
-                done.tell(());
-                may_end.recv().expect_err("nothing is sent");
-            });
-            (end, is_done, thread)
-        });
-        let idle: Vec<_> = idle.collect();
-        idle.iter()
-            .for_each(|(_, is_done, _)| is_done.recv().expect("no panic"));
-        Self(
-            idle.into_iter()
-                .map(|(end, _, thread)| (end, thread))
-                .collect(),
-        )
+                stay();
+            };
+            // They work at the same time.
+            thread::spawn(|| Reader::inside("idle", works))
+        };
+        let starts: Vec<_> = (0..threads).map(start).collect();
+        let idle = starts
+            .into_iter()
+            .map(|start| start.join().expect("no panic"));
+        Self(idle.collect())
     }
 
     fn end(self) {
-        for (end, thread) in self.0 {
-            drop(end);
-            thread.join().expect("no panic");
-        }
+        self.0.into_iter().for_each(Reader::leave);
     }
 }
 
