@@ -162,7 +162,5 @@ fn stillcache(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
 
     let name = "stillcache".to_owned();
     let flags = Flags::parse_from([name].into_iter().chain(arguments))?;
-    let (settings, notes) = flags.settings().map_err(anyhow::Error::msg)?;
-    server::main(settings, &notes)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(server::main(flags))
 }

@@ -1,21 +1,34 @@
 //! The program around a server: its descriptors, its user, the files that say that it runs.
 
 use crate::{
-    config::Settings,
+    config::{Settings, flags::Flags},
     log::{self, note},
     privileges::drop_privileges,
     server::{Server, Signals},
 };
 use rustix::fd::OwnedFd;
-use std::io;
+use std::{io, process::ExitCode};
 
-/// Runs the program.
-///
-/// # Errors
-///
-/// Why it cannot start.
-pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
-    let inherited = inherited()?;
+/// Runs the program. Returns its exit status: 2 if what it was told is wrong.
+#[must_use]
+pub fn main(flags: Flags) -> ExitCode {
+    let failed = |error: io::Error| (1, error.to_string());
+    let run = || {
+        let sockets = inherited().map_err(failed)?;
+        let flags = flags.inherit(&sockets).map_err(failed)?;
+        let (settings, notes) = flags.settings().map_err(|error| (2, error))?;
+        run(settings, &notes, sockets).map_err(failed)
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, error)) => {
+            eprintln!("stillcache: {error}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn run(settings: Settings, notes: &[String], inherited: Vec<OwnedFd>) -> io::Result<()> {
     raise_descriptors(settings.max_connections + settings.reserved_descriptors());
     if settings.daemon {
         // It stays in its folder, from which the paths that were given lead.

@@ -3,7 +3,7 @@
 #[cfg(feature = "metrics")]
 use crate::metrics::Endpoint;
 use crate::{
-    config::Settings,
+    config::{Listener, Settings},
     directory::Directory,
     log::{Log, note},
     net::{
@@ -129,6 +129,10 @@ impl Server {
 
     /// Starts like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
     pub fn start_with(mut settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+        if !inherited.is_empty() {
+            let listeners = inherited.iter().map(Listener::inherited);
+            settings.listeners = listeners.collect::<io::Result<_>>()?;
+        }
         settings
             .check()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -149,15 +153,14 @@ impl Server {
             most: settings.lru_crawler_tocrawl,
         });
         let tls = settings.tls.as_ref();
-        let mut listeners = inherited
-            .into_iter()
-            .map(|fd| Open::inherited(fd, tls))
-            .collect::<io::Result<Vec<_>>>()?;
-        if listeners.is_empty() {
-            for setting in &mut settings.listeners {
-                setting.look_up().map_err(io::Error::other)?;
-                listeners.extend(Open::bind(setting, tls, settings.backlog)?);
+        let (mut inherited, mut listeners) = (inherited.into_iter(), Vec::new());
+        for setting in &mut settings.listeners {
+            if let Some(socket) = inherited.next() {
+                listeners.push(Open::inherited(socket, setting, tls)?);
+                continue;
             }
+            setting.look_up().map_err(io::Error::other)?;
+            listeners.extend(Open::bind(setting, tls, settings.backlog)?);
         }
         let log = Log::new(settings.log, settings.verbosity)?;
         let waker = Arc::new(Waker::new()?);
@@ -483,10 +486,30 @@ mod tests {
         );
     }
 
+    /// Detects settings that show other places than those that are listened on.
+    #[test]
+    fn sockets_that_are_handed_over_replace_the_listeners() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        for listeners in [vec![], vec![Listener::unix("/nonexistent/s".into())]] {
+            let settings = Settings {
+                listeners,
+                threads: 1,
+                log: false,
+                ..Settings::default()
+            };
+            let sockets = vec![socket.try_clone().unwrap().into()];
+            let server = Server::start_with(settings, sockets).unwrap();
+            assert_eq!(server.addresses(), [address]);
+            let shown = &server.shared.settings.listeners;
+            assert_eq!(*shown, [Listener::tcp(address)]);
+        }
+    }
+
     /// It is told nothing of what happens after that, and closed at the next event.
     #[test]
     fn a_user_who_is_gone_watches_no_longer() {
-        use crate::{config::Listener, watch};
+        use crate::watch;
         use std::{
             io::{Read, Write},
             os::unix::net::UnixStream,

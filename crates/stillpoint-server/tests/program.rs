@@ -8,8 +8,11 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
-    os::unix::net::UnixStream,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
@@ -277,6 +280,43 @@ fn without_a_file_of_memory_pressure_it_goes_on() {
     let (own, _) = with("", "");
     let tried = own.contains("pressure: watches /") || own.starts_with(without);
     assert!(tried, "{own}");
+}
+
+/// Sockets that a service manager has opened are what statistics, warnings and SIGHUP are about: the places
+/// of the flags and the file are not needed, and not even looked up.
+#[test]
+fn sockets_of_the_service_manager_replace_all_places_to_listen() {
+    let (path, config) = (new_path("manager"), new_path("manager.toml"));
+    let listen = "[[listen]]\naddress = \"nosuch.invalid\"\ntenant = \"nosuch\"\n";
+    fs::write(&config, listen).unwrap();
+    let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
+    let address = tcp.local_addr().unwrap();
+    let mut command = Command::new("sh");
+    let run = "LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" \"$@\" 3<&0 4<&1 0</dev/null 1>&2";
+    command.args(["-c", run, env!("CARGO_BIN_EXE_stillcache")]);
+    command.stdin(OwnedFd::from(tcp));
+    command.stdout(OwnedFd::from(UnixListener::bind(&path).unwrap()));
+    let mut program = Program::start_by(command, &["--config", config.to_str().unwrap()]);
+    let ignored = std::mem::replace(&mut program.path, path.clone());
+    until(|| program.says("threads\n"));
+    assert!(!ignored.exists());
+    assert!(program.says(&format!("listens on {address} without authentication")));
+    let note = "listens only on the service manager's sockets: -p, -l, -s, --admin-socket and [[listen]] are ignored\n";
+    assert!(program.says(note));
+    program.ask_by_tcp();
+    let mut client = program.client();
+    let port = address.port().to_string();
+    assert_eq!(client.stat("settings", "tcpport"), port);
+    let shown = client.stat("settings", "domain_socket");
+    assert_eq!(shown, path.to_str().unwrap());
+    // A restart would change nothing.
+    fs::write(&config, "").unwrap();
+    program.signal(Signal::HUP);
+    until(|| program.says("stillcache: reloaded: nothing has changed\n"));
+    program.ask_by_tcp();
+    assert!(!program.says("restart"));
+    program.end();
+    fs::remove_file(&path).unwrap();
 }
 
 /// Whoever has its standard error does not read it.

@@ -5,8 +5,10 @@ use super::{
     table::{Flag, Section, Setting},
 };
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use rustix::fd::OwnedFd;
 use std::{
     ffi::OsString,
+    io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     sync::Arc,
 };
@@ -16,7 +18,11 @@ const METRICS_PORT: u16 = 9150;
 
 /// The command line.
 #[derive(Debug, Clone)]
-pub struct Flags(ArgMatches);
+pub struct Flags {
+    line: ArgMatches,
+    /// The service manager's sockets; if there are any, no other place is listened on.
+    inherited: Vec<Listener>,
+}
 
 /// The program's own version, and the protocol that it speaks.
 const PROGRAM: &str = concat!(
@@ -180,7 +186,16 @@ impl Flags {
     pub fn parse_from<T: Into<OsString> + Clone>(
         line: impl IntoIterator<Item = T>,
     ) -> Result<Self, clap::Error> {
-        command().try_get_matches_from(line).map(Self)
+        let line = command().try_get_matches_from(line)?;
+        let inherited = Vec::new();
+        Ok(Self { line, inherited })
+    }
+
+    /// Returns the flags of a process for which the service manager has opened `sockets`.
+    pub(crate) fn inherit(mut self, sockets: &[OwnedFd]) -> io::Result<Self> {
+        let listeners = sockets.iter().map(Listener::inherited);
+        self.inherited = listeners.collect::<io::Result<_>>()?;
+        Ok(self)
     }
 
     /// Returns the values that are given for `flag`; an empty one for each time that it is given alone.
@@ -188,11 +203,11 @@ impl Flags {
         let alone = |count| vec![String::new(); count];
         match (flag.value(), flag.letter()) {
             (Some(_), _) => {
-                let values = self.0.get_many(flag.0);
+                let values = self.line.get_many(flag.0);
                 values.map_or(Vec::new(), |values| values.cloned().collect())
             }
-            (None, Some('v')) => alone(self.0.get_count(flag.0).into()),
-            (None, _) => alone(self.0.get_flag(flag.0).into()),
+            (None, Some('v')) => alone(self.line.get_count(flag.0).into()),
+            (None, _) => alone(self.line.get_flag(flag.0).into()),
         }
     }
 
@@ -241,7 +256,19 @@ impl Flags {
             (false, _) => {}
         }
         settings.flags = Some(Arc::new(self.clone()));
-        listen(&mut settings)?;
+        if self.inherited.is_empty() {
+            listen(&mut settings)?;
+        } else {
+            let flags = [&settings.unix_socket, &settings.admin_socket];
+            let others = settings.port.as_deref().is_some_and(|port| port != "0")
+                || !settings.addresses.is_empty()
+                || !settings.listeners.is_empty()
+                || flags.iter().any(|path| path.is_some());
+            if others {
+                notes.push("listens only on the service manager's sockets: -p, -l, -s, --admin-socket and [[listen]] are ignored".into());
+            }
+            settings.listeners.clone_from(&self.inherited);
+        }
         if let Some(name) = &settings.metrics_name {
             split("metrics", name, METRICS_PORT)?;
         }
@@ -632,6 +659,33 @@ mod tests {
             let mut notes = Vec::new();
             warn(&all, &mut notes);
             assert_eq!(notes.len(), lines, "{login} {admin}");
+        }
+    }
+
+    /// Detects a place that is asked for, looked up or shown though the service manager's sockets replace it.
+    #[test]
+    fn beside_the_service_managers_sockets_no_place_counts() {
+        use std::os::{linux::net::SocketAddrExt, unix::net};
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = format!("stillcache-{}", std::process::id());
+        let places = [tcp.local_addr().unwrap().to_string(), format!("@{name}")];
+        let address = net::SocketAddr::from_abstract_name(name).unwrap();
+        let unix = net::UnixListener::bind_addr(&address).unwrap();
+        let sockets = [tcp.into(), unix.into()];
+        for (line, ignored) in [
+            ("", 0),
+            ("-p 0", 0),
+            ("-p 1", 1),
+            ("-l nosuch.invalid", 1),
+            ("-s /s", 1),
+            ("--admin-socket /s", 1),
+        ] {
+            let words = std::iter::once("stillcache").chain(line.split_whitespace());
+            let flags = Flags::parse_from(words).unwrap().inherit(&sockets).unwrap();
+            let (all, notes) = flags.settings().unwrap();
+            assert_eq!(notes.len(), ignored, "{line}: {notes:?}");
+            let shown = all.listeners.iter().map(Listener::place);
+            assert_eq!(shown.collect::<Vec<_>>(), places, "{line}");
         }
     }
 

@@ -13,9 +13,13 @@ pub(crate) mod table;
 
 pub use crate::store::Limits;
 pub use crate::users::User;
+use rustix::{fd::OwnedFd, net::SocketAddrUnix};
 use std::{
     collections::HashSet,
+    ffi::OsString,
+    io,
     net::SocketAddr,
+    os::unix::ffi::OsStringExt,
     path::PathBuf,
     sync::{Arc, LazyLock},
     thread,
@@ -214,6 +218,20 @@ impl Listener {
             found: vec![address],
             ..Self::default()
         }
+    }
+
+    /// Returns the listener that a socket of the service manager is.
+    pub(crate) fn inherited(socket: &OwnedFd) -> io::Result<Self> {
+        let address = rustix::net::getsockname(socket)?;
+        let Ok(unix) = SocketAddrUnix::try_from(address.clone()) else {
+            return Ok(Self::tcp(address.try_into()?));
+        };
+        let path = match unix.path_bytes() {
+            Some(path) => path.to_vec(),
+            // It has no file.
+            None => [b"@", unix.abstract_name().unwrap_or_default()].concat(),
+        };
+        Ok(Self::unix(OsString::from_vec(path).into()))
     }
 
     /// Returns whether its clients speak TLS, where the server has these settings for it.

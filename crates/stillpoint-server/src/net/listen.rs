@@ -105,22 +105,16 @@ impl Open {
     }
 
     /// Takes over a socket that the service manager has opened.
-    pub(crate) fn inherited(fd: OwnedFd, tls: Option<&Tls>) -> io::Result<Self> {
-        let socket = UnixListener::from(fd);
-        let (socket, setting) = match socket.local_addr() {
-            Ok(address) => {
-                let path = address.as_pathname().map(Path::to_owned);
-                let setting = Listener::unix(path.unwrap_or_default());
-                (Socket::Unix(socket), setting)
-            }
-            // It is a TCP socket.
-            Err(_) => {
-                let socket = TcpListener::from(OwnedFd::from(socket));
-                let setting = Listener::tcp(socket.local_addr()?);
-                (Socket::Tcp(socket), setting)
-            }
+    pub(crate) fn inherited(
+        fd: OwnedFd,
+        setting: &Listener,
+        tls: Option<&Tls>,
+    ) -> io::Result<Self> {
+        let socket = match setting.path {
+            Some(_) => Socket::Unix(fd.into()),
+            None => Socket::Tcp(fd.into()),
         };
-        Self::of(socket, setting, tls, false)
+        Self::of(socket, setting.clone(), tls, false)
     }
 
     fn of(socket: Socket, setting: Listener, tls: Option<&Tls>, owned: bool) -> io::Result<Self> {
@@ -631,7 +625,8 @@ mod tests {
         let setting = unix("kept");
         let path = setting.path.clone().unwrap();
         let theirs = UnixListener::bind(&path).unwrap();
-        let mut ours = Open::inherited(theirs.try_clone().unwrap().into(), None).unwrap();
+        let fd = theirs.try_clone().unwrap().into();
+        let mut ours = Open::inherited(fd, &setting, None).unwrap();
         ours.remove();
         assert!(path.exists());
         drop((ours, theirs));
