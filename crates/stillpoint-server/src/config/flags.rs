@@ -384,9 +384,11 @@ impl Listener {
     /// Returns the name and port that its address stands for; `None` for a path.
     pub(super) fn name(&self) -> Result<Option<(&str, u16)>, String> {
         match (&self.address, &self.path) {
-            (Some(address), None) => split(self.from, address, self.port).map(Some),
-            (None, Some(_)) => Ok(None),
-            _ => Err("[[listen]]: give either address or path".into()),
+            (Some(address), None) if !address.is_empty() => {
+                split(self.from, address, self.port).map(Some)
+            }
+            (None, Some(path)) if !path.as_os_str().is_empty() => Ok(None),
+            _ => Err(format!("{}: give either address or path", self.from)),
         }
     }
 

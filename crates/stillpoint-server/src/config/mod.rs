@@ -631,7 +631,13 @@ mod tests {
         wrong(|s| s.item_max = 1000, "-I 1000");
         wrong(|s| s.item_max = 40 << 20, "raise -m");
         wrong(|s| s.listeners.clear(), "no place to listen");
-        wrong(|s| s.listeners[0].path = None, "either address or path");
+        for (address, path) in [(None, None), (Some(""), None), (None, Some(""))] {
+            let mut settings = good.clone();
+            settings.listeners[0].address = address.map(str::to_owned);
+            settings.listeners[0].path = path.map(PathBuf::from);
+            let error = settings.check().unwrap_err();
+            assert!(error.contains("either address or path"), "{error}");
+        }
         wrong(|s| s.listeners[0].tenant = "c".into(), "no tenant \"c\"");
         wrong(|s| s.tenants[1].name = "a".into(), "two of that name");
         wrong(|s| s.tenants[1].name = "a b".into(), "letters");
