@@ -89,7 +89,7 @@ impl Stalls {
 
     /// Lists the calling thread among the waiters, until the returned value is dropped.
     pub(super) fn list_waiter(&self) -> Listed<'_> {
-        list(&self.waiters, Waiting::Thread(thread::tid()))
+        list(&self.waiters, Waiter::Thread(thread::tid()))
     }
 
     pub(super) fn handler(&self) -> Option<Handler> {
@@ -272,24 +272,24 @@ impl Waiters {
         pollers: Vec::new(),
     };
 
-    fn add(&mut self, who: Waiting) {
+    fn add(&mut self, who: Waiter) {
         match who {
-            Waiting::Thread(tid) => self.threads.push(tid),
-            Waiting::Future(place, poller) => {
+            Waiter::Thread(tid) => self.threads.push(tid),
+            Waiter::Future(place, poller) => {
                 count(&mut self.pollers, poller);
                 count(&mut self.futures, place);
             }
         }
     }
 
-    fn remove(&mut self, who: Waiting) {
+    fn remove(&mut self, who: Waiter) {
         match who {
-            Waiting::Thread(tid) => {
+            Waiter::Thread(tid) => {
                 if let Some(at) = self.threads.iter().position(|&known| known == tid) {
                     self.threads.swap_remove(at);
                 }
             }
-            Waiting::Future(place, poller) => {
+            Waiter::Future(place, poller) => {
                 uncount(&mut self.pollers, poller);
                 uncount(&mut self.futures, place);
             }
@@ -315,14 +315,14 @@ fn uncount<T: PartialEq>(counts: &mut Vec<(T, usize)>, item: T) {
 
 /// A waiting thread or future.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Waiting {
+pub(super) enum Waiter {
     Thread(u32),
     /// Where the future was made, and the thread that polls it.
     Future(&'static Location<'static>, u32),
 }
 
 /// Lists `who` among `waiters` until the returned value is dropped.
-pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiting) -> Listed<'_> {
+pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiter) -> Listed<'_> {
     lock(waiters).add(who);
     Listed {
         waiters,
@@ -335,7 +335,7 @@ pub(super) fn list(waiters: &Mutex<Waiters>, who: Waiting) -> Listed<'_> {
 #[derive(Debug)]
 pub(crate) struct Listed<'a> {
     waiters: &'a Mutex<Waiters>,
-    who: Waiting,
+    who: Waiter,
     /// In the child of a fork, waiters from before it are not listed.
     process: Process,
 }

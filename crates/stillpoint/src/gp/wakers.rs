@@ -69,11 +69,11 @@ impl Default for Place {
 }
 
 /// The wakers, by the number that each waits for and that of its place.
-type Waiting = BTreeMap<(u64, u64), Waker>;
+type Registered = BTreeMap<(u64, u64), Waker>;
 
 /// Returns the key that comes first. The numbers wrap; those that wait at the same time are less than half the
 /// range apart (`seq.rs`).
-fn first(waiting: &Waiting) -> Option<(u64, u64)> {
+fn first(waiting: &Registered) -> Option<(u64, u64)> {
     const HALF: u64 = 1 << 63;
     let (&least, _) = waiting.first_key_value()?;
     let (&greatest, _) = waiting.last_key_value()?;
@@ -86,7 +86,7 @@ fn first(waiting: &Waiting) -> Option<(u64, u64)> {
 
 /// Waiters for one kind of number.
 #[derive(Debug)]
-pub(super) struct Wakers(pub(super) Mutex<Waiting>);
+pub(super) struct Wakers(pub(super) Mutex<Registered>);
 
 impl Wakers {
     fn new() -> Self {
@@ -122,7 +122,7 @@ impl Wakers {
         is_due.then(|| waiting.remove(&first)).flatten()
     }
 
-    fn take_all(&self) -> Waiting {
+    fn take_all(&self) -> Registered {
         mem::take(&mut lock(&self.0))
     }
 

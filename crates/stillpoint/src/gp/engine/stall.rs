@@ -16,7 +16,7 @@ use crate::{
         record::Record,
         report::{Holdout, HoldoutsOnly, StallReport, Stalled, ThreadName, WithoutPrefix},
         seq::{Cookie, Seq},
-        stalls::{Handler, Listed, NEVER, Unreclaimed, Verdict, Waiters, Waiting, Watch, list},
+        stalls::{Handler, Listed, NEVER, Unreclaimed, Verdict, Waiter, Waiters, Watch, list},
     },
     platform::{
         clock::{self, Nanos},
@@ -229,10 +229,7 @@ impl<P: Policy> Engine<P> {
     /// Lists a future that was made at `made_at` among the waiters, until the returned value is
     /// dropped.
     pub(crate) fn list_future(&self, made_at: &'static Location<'static>) -> Listed<'_> {
-        list(
-            &self.stalls.waiters,
-            Waiting::Future(made_at, thread::tid()),
-        )
+        list(&self.stalls.waiters, Waiter::Future(made_at, thread::tid()))
     }
 
     /// Returns true if the present grace period has been reported as stalled and has not ended
