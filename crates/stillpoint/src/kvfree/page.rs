@@ -92,18 +92,13 @@ impl<T> Shared<T> {
 }
 
 /// Instead of a layout's alignment: the block came from `malloc()`.
-const MALLOCED: usize = (1 << ALIGN_BITS) - 1;
+pub(super) const MALLOCED: usize = (1 << ALIGN_BITS) - 1;
 
 impl Slot {
-    /// Makes the slot of a block of `bytes` bytes from the C library's `malloc()`.
-    #[cfg(unix)]
+    /// Makes the slot of a block of `bytes` bytes. `align_bits` is the logarithm of its alignment, or
+    /// [`MALLOCED`].
     #[inline(always)]
-    pub(crate) fn malloced(object: NonNull<u8>, bytes: usize) -> Self {
-        Self::block(object, bytes, MALLOCED)
-    }
-
-    #[inline(always)]
-    fn block(object: NonNull<u8>, bytes: usize, align_bits: usize) -> Self {
+    pub(super) fn block(object: NonNull<u8>, bytes: usize, align_bits: usize) -> Self {
         let how = bytes << SIZE_SHIFT | align_bits << 1 | LAYOUT_TAG;
         Self {
             object: object.as_ptr(),

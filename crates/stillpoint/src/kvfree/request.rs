@@ -1,6 +1,6 @@
 //! An object that is being retired: what it weighs, and where it is freed.
 
-use super::page::{Destructor, HEAVIEST, Slot, footprint};
+use super::page::{self, Destructor, HEAVIEST, Slot, footprint};
 use std::{alloc::Layout, mem, ptr::NonNull, sync::Arc};
 
 /// Where an object is freed: on any thread, or on the service thread.
@@ -44,18 +44,17 @@ impl RetireRequest {
     /// Makes a request for a boxed object, which is dropped on the service thread if it has a destructor.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
-        let slot = Slot::boxed(object);
-        if mem::needs_drop::<T>() {
-            Self::new(Channel::Drop, slot, size_of::<T>()).unweighed()
-        } else {
-            Self::new(Channel::Plain, slot, size_of::<T>())
-        }
+        Self::weighed(object, 0).guess::<T>()
     }
 
     /// Makes a request for a boxed object that owns `heap_bytes` bytes beside its block.
     #[inline(always)]
     pub(crate) fn weighed<T>(object: NonNull<T>, heap_bytes: usize) -> Self {
-        let channel = Self::boxed(object).channel;
+        let channel = if mem::needs_drop::<T>() {
+            Channel::Drop
+        } else {
+            Channel::Plain
+        };
         Self::new(channel, Slot::boxed(object), size_of::<T>()).owning(heap_bytes)
     }
 
@@ -63,29 +62,34 @@ impl RetireRequest {
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         // As if the reference were the last one: the value, and the two counts before it.
         let size = size_of::<T>() + 2 * size_of::<usize>();
-        let object = Self::new(Channel::Drop, Slot::shared(object), size);
+        Self::new(Channel::Drop, Slot::shared(object), size).guess::<T>()
+    }
+
+    /// Returns the object, with a guess of its weight if it is small and its `T` has a destructor.
+    #[inline(always)]
+    fn guess<T>(self) -> Self {
         if mem::needs_drop::<T>() {
-            object.unweighed()
+            self.unweighed()
         } else {
-            object
+            self
         }
     }
 
     /// Makes a request for what `how` frees, on the service thread.
     #[inline(always)]
     pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
-        let object = Self::new(Channel::Drop, Slot::with(object, how), how.bytes());
-        Self {
-            bytes: object.bytes.min(HEAVIEST),
-            ..object
-        }
+        Self::new(Channel::Drop, Slot::with(object, how), how.bytes()).owning(0)
     }
 
     /// Makes a request for a block of the C library's `malloc()`.
     #[cfg(unix)]
     #[inline(always)]
     pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
-        Self::new(Channel::Plain, Slot::malloced(block, bytes), bytes)
+        Self::new(
+            Channel::Plain,
+            Slot::block(block, bytes, page::MALLOCED),
+            bytes,
+        )
     }
 
     /// Makes a request for a block of the global allocator.
