@@ -7,7 +7,11 @@ use crate::{
     server::{Server, Signals},
 };
 use rustix::fd::OwnedFd;
-use std::{io, process::ExitCode};
+use std::{
+    io,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// Runs the program. Returns its exit status: 2 if what it was told is wrong.
 #[must_use]
@@ -185,7 +189,9 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
             .ok()
             .and_then(|value| value.parse::<u32>().ok())
     };
-    if number("LISTEN_PID") != Some(std::process::id()) {
+    // Once: they have an owner then.
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let count = number("LISTEN_FDS").unwrap_or(0);
