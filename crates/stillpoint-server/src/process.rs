@@ -1,7 +1,7 @@
 //! The program around a server: its descriptors, its user, the files that say that it runs.
 
 use crate::{
-    config::{Settings, flags::Flags},
+    config::{Listener, Settings, flags::Flags, wrong_descriptor},
     log::{self, note},
     privileges::drop_privileges,
     server::{Server, Signals},
@@ -13,13 +13,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Runs the program. Returns its exit status: 2 if what it was told is wrong.
+/// Runs the program. Returns its exit status: 2 if the flags or the file are wrong, 1 if it cannot run.
 #[must_use]
-pub fn main(flags: Flags) -> ExitCode {
+pub fn main(mut flags: Flags) -> ExitCode {
     let failed = |error: io::Error| (1, error.to_string());
-    let run = || {
+    let mut run = || {
         let sockets = inherited().map_err(failed)?;
-        let flags = flags.inherit(&sockets).map_err(failed)?;
+        flags.inherited = Listener::inherited(&sockets).map_err(failed)?;
         let (settings, notes) = flags.settings().map_err(|error| (2, error))?;
         run(settings, &notes, sockets).map_err(failed)
     };
@@ -189,7 +189,7 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
             .ok()
             .and_then(|value| value.parse::<u32>().ok())
     };
-    // Once: they have an owner then.
+    // The first call takes ownership of the descriptors.
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
@@ -197,10 +197,12 @@ fn inherited() -> io::Result<Vec<OwnedFd>> {
     let count = number("LISTEN_FDS").unwrap_or(0);
     let mut sockets = Vec::new();
     for raw in (3..).take(count as usize) {
-        // SAFETY: the manager has handed this descriptor to this process, in which no other owner takes it.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-        sockets.push(socket);
+        // SAFETY: the call touches no memory; it fails if the descriptor is not open.
+        if unsafe { libc::fcntl(raw, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+            return Err(wrong_descriptor(raw, io::Error::last_os_error()));
+        }
+        // SAFETY: it is open, and the manager has handed it to this process, in which no other owner takes it.
+        sockets.push(unsafe { OwnedFd::from_raw_fd(raw) });
     }
     Ok(sockets)
 }

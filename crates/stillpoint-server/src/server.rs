@@ -130,8 +130,12 @@ impl Server {
     /// Starts like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
     pub fn start_with(mut settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
         if !inherited.is_empty() {
-            let listeners = inherited.iter().map(Listener::inherited);
-            settings.listeners = listeners.collect::<io::Result<_>>()?;
+            settings.listeners = Listener::inherited(&inherited)?;
+            if let Some(flags) = &mut settings.flags {
+                // SIGHUP takes the listeners from the flags.
+                let flags = Arc::make_mut(flags);
+                flags.inherited.clone_from(&settings.listeners);
+            }
         }
         settings
             .check()
@@ -464,7 +468,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::users::Users;
+    use crate::{config::flags::Flags, users::Users};
 
     #[cfg(feature = "tls")]
     #[test]
@@ -486,13 +490,15 @@ mod tests {
         );
     }
 
-    /// Detects settings that show other places than those that are listened on.
+    /// The settings show the sockets in use, not the configured places.
     #[test]
     fn sockets_that_are_handed_over_replace_the_listeners() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         for listeners in [vec![], vec![Listener::unix("/nonexistent/s".into())]] {
+            let flags = Flags::parse_from(["stillcache", "-t", "1"]).unwrap();
             let settings = Settings {
+                flags: Some(Arc::new(flags)),
                 listeners,
                 threads: 1,
                 log: false,
@@ -501,8 +507,12 @@ mod tests {
             let sockets = vec![socket.try_clone().unwrap().into()];
             let server = Server::start_with(settings, sockets).unwrap();
             assert_eq!(server.addresses(), [address]);
-            let shown = &server.shared.settings.listeners;
-            assert_eq!(*shown, [Listener::tcp(address)]);
+            let now = &server.shared.settings;
+            let shown = now.listeners.iter().map(Listener::place);
+            assert_eq!(shown.collect::<Vec<_>>(), [address.to_string()]);
+            let flags = now.flags.as_ref().unwrap();
+            let (.., later) = flags.again(now, now.limit, false).unwrap();
+            assert_eq!(later, [""; 0]);
         }
     }
 

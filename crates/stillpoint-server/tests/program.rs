@@ -282,8 +282,8 @@ fn without_a_file_of_memory_pressure_it_goes_on() {
     assert!(tried, "{own}");
 }
 
-/// Sockets that a service manager has opened are what statistics, warnings and SIGHUP are about: the places
-/// of the flags and the file are not needed, and not even looked up.
+/// Statistics, warnings and SIGHUP report the inherited sockets. Configured places are neither resolved nor
+/// required.
 #[test]
 fn sockets_of_the_service_manager_replace_all_places_to_listen() {
     let (path, config) = (new_path("manager"), new_path("manager.toml"));
@@ -300,8 +300,11 @@ fn sockets_of_the_service_manager_replace_all_places_to_listen() {
     let ignored = std::mem::replace(&mut program.path, path.clone());
     until(|| program.says("threads\n"));
     assert!(!ignored.exists());
-    assert!(program.says(&format!("listens on {address} without authentication")));
-    let note = "listens only on the service manager's sockets: -p, -l, -s, --admin-socket and [[listen]] are ignored\n";
+    let warning = format!(
+        "listens on {address} without authentication: all who reach it read and write; use -Y FILE, or ListenStream=127.0.0.1:PORT in the socket's unit\n"
+    );
+    assert!(program.says(&warning));
+    let note = "listens only on sockets passed by the service manager; -p, -l, -s, --admin-socket and [[listen]] are ignored\n";
     assert!(program.says(note));
     program.ask_by_tcp();
     let mut client = program.client();
@@ -309,7 +312,7 @@ fn sockets_of_the_service_manager_replace_all_places_to_listen() {
     assert_eq!(client.stat("settings", "tcpport"), port);
     let shown = client.stat("settings", "domain_socket");
     assert_eq!(shown, path.to_str().unwrap());
-    // A restart would change nothing.
+    // The file's places do not count, so SIGHUP asks for no restart.
     fs::write(&config, "").unwrap();
     program.signal(Signal::HUP);
     until(|| program.says("stillcache: reloaded: nothing has changed\n"));
@@ -317,6 +320,23 @@ fn sockets_of_the_service_manager_replace_all_places_to_listen() {
     assert!(!program.says("restart"));
     program.end();
     fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn an_inherited_descriptor_that_is_no_socket_is_named() {
+    for (redirect, why) in [
+        ("3</dev/null", "Socket operation on non-socket"),
+        ("3<&-", "Bad file descriptor"),
+    ] {
+        let run = format!("LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" {redirect}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &run, env!("CARGO_BIN_EXE_stillcache")]);
+        let output = command.output().unwrap();
+        let says = String::from_utf8(output.stderr).unwrap();
+        let start = format!("stillcache: LISTEN_FDS: descriptor 3: {why}");
+        assert!(says.starts_with(&start), "{says}");
+        assert_eq!(output.status.code(), Some(1));
+    }
 }
 
 /// Whoever has its standard error does not read it.

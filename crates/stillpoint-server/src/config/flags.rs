@@ -1,14 +1,12 @@
 //! The command line, as memcached's where the meaning is the same.
 
 use super::{
-    ClientCertificates, Listener, Settings, Tls, file,
+    ClientCertificates, INHERITED, Listener, Settings, Tls, file,
     table::{Flag, Section, Setting},
 };
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use rustix::fd::OwnedFd;
 use std::{
     ffi::OsString,
-    io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     sync::Arc,
 };
@@ -20,8 +18,8 @@ const METRICS_PORT: u16 = 9150;
 #[derive(Debug, Clone)]
 pub struct Flags {
     line: ArgMatches,
-    /// The service manager's sockets; if there are any, no other place is listened on.
-    inherited: Vec<Listener>,
+    /// Sockets from the service manager. If there are any, they replace all configured places.
+    pub(crate) inherited: Vec<Listener>,
 }
 
 /// The program's own version, and the protocol that it speaks.
@@ -191,13 +189,6 @@ impl Flags {
         Ok(Self { line, inherited })
     }
 
-    /// Returns the flags of a process for which the service manager has opened `sockets`.
-    pub(crate) fn inherit(mut self, sockets: &[OwnedFd]) -> io::Result<Self> {
-        let listeners = sockets.iter().map(Listener::inherited);
-        self.inherited = listeners.collect::<io::Result<_>>()?;
-        Ok(self)
-    }
-
     /// Returns the values that are given for `flag`; an empty one for each time that it is given alone.
     fn values(&self, flag: Flag) -> Vec<String> {
         let alone = |count| vec![String::new(); count];
@@ -265,7 +256,7 @@ impl Flags {
                 || !settings.listeners.is_empty()
                 || flags.iter().any(|path| path.is_some());
             if others {
-                notes.push("listens only on the service manager's sockets: -p, -l, -s, --admin-socket and [[listen]] are ignored".into());
+                notes.push("listens only on sockets passed by the service manager; -p, -l, -s, --admin-socket and [[listen]] are ignored".into());
             }
             settings.listeners.clone_from(&self.inherited);
         }
@@ -358,15 +349,17 @@ fn listen(settings: &mut Settings) -> Result<(), String> {
             }
         }));
     }
-    for (path, mode, admin) in [
-        (&settings.unix_socket, settings.unix_mask, false),
-        (&settings.admin_socket, Listener::default().mode, true),
+    let mode = Listener::default().mode;
+    for (from, path, mode, admin) in [
+        ("-s", &settings.unix_socket, settings.unix_mask, false),
+        ("--admin-socket", &settings.admin_socket, mode, true),
     ] {
         if path.is_some() {
             all.push(Listener {
                 path: path.clone(),
                 mode,
                 admin,
+                from,
                 ..Listener::default()
             });
         }
@@ -383,12 +376,13 @@ impl Listener {
 
     /// Returns the name and port that its address stands for; `None` for a path.
     pub(super) fn name(&self) -> Result<Option<(&str, u16)>, String> {
+        let wrong = |what| Err(format!("{}: {what}", self.from));
         match (&self.address, &self.path) {
-            (Some(address), None) if !address.is_empty() => {
-                split(self.from, address, self.port).map(Some)
-            }
-            (None, Some(path)) if !path.as_os_str().is_empty() => Ok(None),
-            _ => Err(format!("{}: give either address or path", self.from)),
+            (Some(address), None) if address.is_empty() => wrong("the address is empty"),
+            (None, Some(path)) if path.as_os_str().is_empty() => wrong("the path is empty"),
+            (Some(address), None) => split(self.from, address, self.port).map(Some),
+            (None, Some(_)) => Ok(None),
+            _ => wrong("give either address or path"),
         }
     }
 
@@ -433,7 +427,9 @@ fn look_up(what: &str, name: (&str, u16)) -> Result<Vec<SocketAddr>, String> {
 }
 
 fn warn(settings: &Settings, notes: &mut Vec<String>) {
-    if settings.admin_socket.is_some() && settings.unix_mask != Settings::default().unix_mask {
+    let mut places = settings.listeners.iter();
+    let admins = places.any(|one| one.from == "--admin-socket");
+    if admins && settings.unix_mask != Settings::default().unix_mask {
         notes.push("-a: the admins' socket has mode 0700; for another give [[listen]] with path, mode and admin".into());
     }
     if let Some(address) = settings.metrics
@@ -455,6 +451,9 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
         let public = listener.found.iter();
         for address in public.filter(|address| !address.ip().is_loopback()) {
             let remedy = match settings.authenticates() {
+                false if listener.from == INHERITED => {
+                    "use -Y FILE, or ListenStream=127.0.0.1:PORT in the socket's unit"
+                }
                 false => "use -Y FILE, or -l 127.0.0.1",
                 true => "a [[listen]] with admin, or with login = false, asks for no login",
             };
@@ -494,8 +493,11 @@ mod tests {
             (all.limit, all.item_max, all.threads, all.max_connections),
             (100 << 20, 512 << 10, 3, 7)
         );
-        assert_eq!(all.listeners.len(), 1);
-        assert_eq!(all.listeners[0], Listener::unix("/tmp/s".into()));
+        let unix = Listener {
+            from: "-s",
+            ..Listener::unix("/tmp/s".into())
+        };
+        assert_eq!(all.listeners, [unix]);
         assert!(!all.evict && !all.cas && !all.flush && !all.dump && !all.watch && all.daemon);
         assert_eq!(
             (
@@ -664,7 +666,7 @@ mod tests {
         }
     }
 
-    /// Detects a place that is asked for, looked up or shown though the service manager's sockets replace it.
+    /// Inherited sockets replace every configured place; names are not resolved.
     #[test]
     fn beside_the_service_managers_sockets_no_place_counts() {
         use std::os::{linux::net::SocketAddrExt, unix::net};
@@ -680,10 +682,11 @@ mod tests {
             ("-p 1", 1),
             ("-l nosuch.invalid", 1),
             ("-s /s", 1),
-            ("--admin-socket /s", 1),
+            ("-a 0777 --admin-socket /s", 1),
         ] {
             let words = std::iter::once("stillcache").chain(line.split_whitespace());
-            let flags = Flags::parse_from(words).unwrap().inherit(&sockets).unwrap();
+            let mut flags = Flags::parse_from(words).unwrap();
+            flags.inherited = Listener::inherited(&sockets).unwrap();
             let (all, notes) = flags.settings().unwrap();
             assert_eq!(notes.len(), ignored, "{line}: {notes:?}");
             let shown = all.listeners.iter().map(Listener::place);
@@ -742,5 +745,13 @@ mod tests {
         assert!(error.starts_with("metrics nowhere.invalid: "), "{error}");
         let error = settings("-l nowhere.invalid").unwrap_err();
         assert!(error.starts_with("-l nowhere.invalid: "), "{error}");
+        for (flag, says) in [
+            ("-l=", "-l: the address is empty"),
+            ("--listen=notls:", "-l: the address is empty"),
+            ("--unix-socket=", "-s: the path is empty"),
+            ("--admin-socket=", "--admin-socket: the path is empty"),
+        ] {
+            assert_eq!(settings(flag).unwrap_err(), says, "{flag}");
+        }
     }
 }

@@ -13,7 +13,10 @@ pub(crate) mod table;
 
 pub use crate::store::Limits;
 pub use crate::users::User;
-use rustix::{fd::OwnedFd, net::SocketAddrUnix};
+use rustix::{
+    fd::{AsRawFd, OwnedFd, RawFd},
+    net::SocketAddrUnix,
+};
 use std::{
     collections::HashSet,
     ffi::OsString,
@@ -199,6 +202,15 @@ section! {
     }
 }
 
+/// The variable that announces inherited sockets: their [`Listener::from`].
+pub(crate) const INHERITED: &str = "LISTEN_FDS";
+
+/// Returns `error` with the number of the inherited descriptor.
+pub(crate) fn wrong_descriptor(number: RawFd, error: io::Error) -> io::Error {
+    let text = format!("{INHERITED}: descriptor {number}: {error}");
+    io::Error::new(error.kind(), text)
+}
+
 impl Listener {
     /// Returns a listener for clients of the default tenant, who have to log in if there are users. The socket
     /// is for this process's user alone.
@@ -220,18 +232,28 @@ impl Listener {
         }
     }
 
-    /// Returns the listener that a socket of the service manager is.
-    pub(crate) fn inherited(socket: &OwnedFd) -> io::Result<Self> {
-        let address = rustix::net::getsockname(socket)?;
-        let Ok(unix) = SocketAddrUnix::try_from(address.clone()) else {
-            return Ok(Self::tcp(address.try_into()?));
+    /// Returns the listeners for inherited sockets.
+    pub(crate) fn inherited(sockets: &[OwnedFd]) -> io::Result<Vec<Self>> {
+        let listener = |socket: &OwnedFd| {
+            let address = rustix::net::getsockname(socket)?;
+            let Ok(unix) = SocketAddrUnix::try_from(address.clone()) else {
+                return Ok(Self::tcp(address.try_into()?));
+            };
+            let path = match unix.path_bytes() {
+                Some(path) => path.to_vec(),
+                // An abstract or unnamed socket is shown as `@NAME`.
+                None => [b"@", unix.abstract_name().unwrap_or_default()].concat(),
+            };
+            Ok(Self::unix(OsString::from_vec(path).into()))
         };
-        let path = match unix.path_bytes() {
-            Some(path) => path.to_vec(),
-            // It has no file.
-            None => [b"@", unix.abstract_name().unwrap_or_default()].concat(),
+        let named = |socket: &OwnedFd| match listener(socket) {
+            Ok(listener) => Ok(Self {
+                from: INHERITED,
+                ..listener
+            }),
+            Err(error) => Err(wrong_descriptor(socket.as_raw_fd(), error)),
         };
-        Ok(Self::unix(OsString::from_vec(path).into()))
+        sockets.iter().map(named).collect()
     }
 
     /// Returns whether its clients speak TLS, where the server has these settings for it.
@@ -631,12 +653,17 @@ mod tests {
         wrong(|s| s.item_max = 1000, "-I 1000");
         wrong(|s| s.item_max = 40 << 20, "raise -m");
         wrong(|s| s.listeners.clear(), "no place to listen");
-        for (address, path) in [(None, None), (Some(""), None), (None, Some(""))] {
+        for (address, path, says) in [
+            (None, None, "either address or path"),
+            (Some("a"), Some("/s"), "either address or path"),
+            (Some(""), None, "the address is empty"),
+            (None, Some(""), "the path is empty"),
+        ] {
             let mut settings = good.clone();
             settings.listeners[0].address = address.map(str::to_owned);
             settings.listeners[0].path = path.map(PathBuf::from);
             let error = settings.check().unwrap_err();
-            assert!(error.contains("either address or path"), "{error}");
+            assert!(error.contains(says), "{error}");
         }
         wrong(|s| s.listeners[0].tenant = "c".into(), "no tenant \"c\"");
         wrong(|s| s.tenants[1].name = "a".into(), "two of that name");
