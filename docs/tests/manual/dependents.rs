@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// A package in a folder of its own, whose versions are those of the workspace's Cargo.lock.
+/// A package in a separate folder, locked to the workspace's versions.
 pub struct Dependent(PathBuf);
 
 fn root() -> &'static Path {
@@ -31,7 +31,7 @@ impl Dependent {
         fs::write(self.0.join(file), text).expect("a file");
     }
 
-    /// What Cargo says when it does this.
+    /// Returns what Cargo prints on stderr, whatever the environment says about colours, warnings and lints.
     pub fn cargo(&self, arguments: &[&str]) -> String {
         let output = Command::new(env!("CARGO"))
             .args(arguments)
@@ -41,6 +41,9 @@ impl Dependent {
                 "CARGO_TARGET_DIR",
                 concat!(env!("CARGO_TARGET_TMPDIR"), "/built"),
             )
+            .env("CARGO_TERM_COLOR", "never")
+            .env_remove("RUSTFLAGS")
+            .env_remove("CLIPPY_CONF_DIR")
             .output()
             .expect("Cargo");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -300,9 +300,9 @@ pub const TABLES: &[Table] = tables! {
         "98 % reads, M/s": "map" "readheavy-2" "ops_per_s" / 1e6,
         "80 % writes, M/s": "map" "exchange-2" "ops_per_s" / 1e6,
         "80 % inserts, from empty, M/s": "map" "rapidgrow-2-grow" "ops_per_s" / 1e6,
-        "1 thread, growing: 80 % writes, M/s": "map" "exchange-1-grow" "ops_per_s" / 1e6,
-        "80 % inserts, M/s": "map" "rapidgrow-1-grow" "ops_per_s" / 1e6,
-        "slowest of 10,000 inserts, us": "map" "growth" "p9999_us",
+        "80 % writes, growing, 1 thread, M/s": "map" "exchange-1-grow" "ops_per_s" / 1e6,
+        "80 % inserts, growing, 1 thread, M/s": "map" "rapidgrow-1-grow" "ops_per_s" / 1e6,
+        "99.99 % of inserts within, us": "map" "growth" "p9999_us",
         "bytes an entry": "map" "memory" "bytes_per_entry",
     } {
         "Stillpoint, `HashMap`": "stillpoint" "hash",
