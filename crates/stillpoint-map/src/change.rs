@@ -245,7 +245,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
         }
     }
 
-    upserts! { "HashMap", compute where Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized }
+    upserts! { "HashMap", panics as "[`insert`](Self::insert)", compute where Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized }
 
     /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
     /// since the last call, because another thread had inserted the key.

@@ -78,8 +78,9 @@ map_guard! {
     /// whose methods look up and change. What these return lives as long as this does.
     ///
     /// It belongs to its thread, so a task that holds it across an `.await` is not `Send`. Where a runtime
-    /// accepts that, the task delays all frees of the domain meanwhile; clippy finds it as it finds a
-    /// [`Guard`]. Tasks take an [`OwnedMapGuard`].
+    /// accepts that, the task delays all frees of the domain. Clippy can find this: see [Guards across
+    /// await](https://github.com/stillpoint-rcu/stillpoint/blob/main/docs/src/async.md#guards-across-await).
+    /// Use an [`OwnedMapGuard`] in tasks.
     ///
     /// ```
     /// use stillpoint_map::{HashMap, MapGuard, PinnedHashMap};

@@ -162,7 +162,7 @@ impl Units {
     }
 }
 
-/// The move of one table to another, its next.
+/// The move of a table to its successor.
 pub struct Move<'t, S: Kind = References> {
     from: Table<'t, S>,
     to: Table<'t, S>,
@@ -177,14 +177,14 @@ impl<S: Kind> Clone for Move<'_, S> {
 impl<S: Kind> Copy for Move<'_, S> {}
 
 impl<'t, S: Kind> Move<'t, S> {
-    /// The move of a table, if it moves.
+    /// Returns the move of `from`, or `None` if it does not move.
     #[inline]
     pub fn of(from: Table<'t, S>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
     }
 
-    /// Returns the table that moves, and the one that it moves to.
+    /// Returns the old table and the new one.
     #[inline]
     pub fn tables(self) -> (Table<'t, S>, Table<'t, S>) {
         (self.from, self.to)

@@ -295,30 +295,30 @@ impl<'t, S: Kind> Table<'t, S> {
         first.wrapping_add(index)
     }
 
-    /// Returns the bucket of that number.
+    /// Returns bucket `index`.
     ///
     /// # Panics
     ///
-    /// If there are fewer buckets.
+    /// If `index` is not less than the number of buckets.
     #[inline(always)]
     pub fn at(self, index: usize) -> S::Bucket<'t> {
         assert!(index < self.buckets());
-        // SAFETY: there are more.
+        // SAFETY: checked above.
         unsafe { self.at_unchecked(index) }
     }
 
     /// Returns the home of a hash in this table, where it may not be any more.
     #[inline(always)]
     pub fn home_of(self, hash: u64) -> S::Bucket<'t> {
-        // SAFETY: as many bits of a hash as choose a bucket are the number of one.
+        // SAFETY: `index` keeps only as many bits of the hash as bucket numbers have.
         unsafe { self.at_unchecked(self.index(hash)) }
     }
 
-    /// As [`at`](Self::at), without a look at how many buckets there are.
+    /// Returns bucket `index`, unchecked.
     ///
     /// # Safety
     ///
-    /// There are more.
+    /// `index` is less than [`buckets`](Self::buckets).
     #[inline(always)]
     pub unsafe fn at_unchecked(self, index: usize) -> S::Bucket<'t> {
         let before = self.start().cast::<S::Before>().wrapping_sub(1 + index);
@@ -482,12 +482,12 @@ impl<'t, S: Kind> Table<'t, S> {
         }
     }
 
-    /// Locks the bucket of that number. Returns `None` if it has moved. `repair` ends what a thread that a fork
-    /// has removed was doing under the lock.
+    /// Locks bucket `index`. Returns `None` if it has moved. `repair` completes what a thread lost in a fork left
+    /// half done under the lock.
     ///
     /// # Panics
     ///
-    /// If there are fewer buckets.
+    /// If `index` is not less than the number of buckets.
     #[inline(always)]
     pub fn lock_bucket(
         self,
@@ -495,15 +495,15 @@ impl<'t, S: Kind> Table<'t, S> {
         repair: impl Fn(&mut LockedIn<'t, S>),
     ) -> Option<LockedIn<'t, S>> {
         assert!(index < self.buckets());
-        // SAFETY: there are more.
+        // SAFETY: checked above.
         unsafe { self.lock_unchecked(index, repair) }
     }
 
-    /// As [`lock_bucket`](Self::lock_bucket), without a look at how many buckets there are.
+    /// Locks like [`lock_bucket`](Self::lock_bucket), without checking `index`.
     ///
     /// # Safety
     ///
-    /// There are more.
+    /// `index` is less than [`buckets`](Self::buckets).
     #[inline(always)]
     unsafe fn lock_unchecked(
         self,
@@ -809,7 +809,7 @@ impl<'t> Table<'t> {
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
-            // SAFETY: as many bits of a hash as choose a bucket are the number of one.
+            // SAFETY: `index` keeps only as many bits of the hash as bucket numbers have.
             let locked = unsafe { table.lock_unchecked(table.index(hash), Locked::repair) };
             if let Some(locked) = locked {
                 return (table, locked);

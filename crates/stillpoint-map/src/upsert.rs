@@ -1,24 +1,25 @@
-//! The methods that update or insert, which a pinned `HashMap` and a pinned `BTreeMap` have alike.
+//! `update_or_insert`, `update_or_insert_with` and `compute`, shared by `HashMap` and `BTreeMap`.
 
-/// Defines them in a map that has `compute_again`, whose closure also gets the value whose insertion was refused
-/// since the last call, because another thread had inserted the key.
+/// Defines the three methods. The type must have `compute_again`. Its closure also gets a value whose insertion was
+/// refused because another thread had inserted the key.
 macro_rules! upserts {
-    ($map:literal, compute where $($bounds:tt)*) => {
-        /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
-        /// new value. Otherwise as [`update`](Self::update).
+    ($map:literal $(, panics as $as:literal)?, compute where $($bounds:tt)*) => {
+        /// Replaces the value of `key` with `update(&old)`, or inserts `value` if there is none. Returns the new
+        /// value. Otherwise as [`update`](Self::update).
         ///
         /// ```
         #[doc = concat!("let map = stillpoint_map::", $map, "::new();")]
         /// assert_eq!(map.pin().update_or_insert("a", |number| number + 1, 1), &1);
         /// assert_eq!(map.pin().update_or_insert("a", |number| number + 1, 1), &2);
         /// ```
+        $(#[doc = concat!("\n# Panics\n\nAs ", $as, ".")])?
         #[doc(alias = "upsert")]
         pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
             self.update_or_insert_with(key, update, || value)
         }
 
-        /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
-        /// Returns the new value. Otherwise as [`update`](Self::update).
+        /// Replaces the value of `key` with `update(&old)`, or inserts `make()` if there is none. Returns the new
+        /// value. Otherwise as [`update`](Self::update). `make` is called at most once.
         ///
         /// ```
         #[doc = concat!("let words = stillpoint_map::", $map, "::new();")]
@@ -27,6 +28,7 @@ macro_rules! upserts {
         /// }
         /// assert_eq!(words.pin().get("be"), Some(&2));
         /// ```
+        $(#[doc = concat!("\n# Panics\n\nAs ", $as, ".")])?
         #[doc(alias("upsert", "entry", "and_modify"))]
         pub fn update_or_insert_with(
             &self,
@@ -36,14 +38,14 @@ macro_rules! upserts {
         ) -> &V {
             let (mut make, mut made) = (Some(make), None);
             let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
-                // `make` runs once: what it has made is kept until it is inserted.
+                // `make` runs at most once: its value is kept across retries.
                 made = refused.or(made.take());
                 Operation::<V, Infallible>::Insert(match entry {
                     Some((_, value)) => update(value),
                     None => made
                         .take()
                         .or_else(|| make.take().map(|make| make()))
-                        .expect("what was made and not inserted is refused"),
+                        .expect("a value that was not inserted comes back as refused"),
                 })
             };
             match self.compute_again(Some(key), operation) {
@@ -56,11 +58,11 @@ macro_rules! upserts {
             }
         }
 
-        /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
-        /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
+        /// Calls `compute` with the current entry of `key`, and inserts, replaces, removes or keeps it as the
+        /// result says. Returns what was done. Otherwise as [`insert`](Self::insert).
         ///
-        /// All of it is one atomic operation: `compute` is called again if another thread has changed
-        /// the entry meanwhile. A new entry has an owned copy of `key`, which is made when it is needed.
+        /// The operation is atomic: if another thread changes the entry meanwhile, `compute` is called again.
+        /// `key` is cloned only if an entry is inserted.
         ///
         /// ```
         #[doc = concat!("use stillpoint_map::{", $map, ", Compute, Operation};")]
@@ -78,7 +80,7 @@ macro_rules! upserts {
         ///
         /// # Panics
         ///
-        /// If `compute` returns [`Operation::Remove`] for `None`; and as [`insert`](Self::insert).
+        #[doc = concat!("If `compute` returns [`Operation::Remove`] for `None`", $("; and as ", $as,)? ".")]
         #[doc(alias("entry", "alter"))]
         #[track_caller]
         pub fn compute<'g, Q, T>(

@@ -227,15 +227,15 @@ where
         })
     }
 
-    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
-    /// new value. Otherwise as [`update`](Self::update).
+    /// Replaces the value of `key` with `update(old)`, or inserts `value` if there is none. Returns the new
+    /// value. Otherwise as [`update`](Self::update).
     #[doc(alias = "upsert")]
     pub fn update_or_insert(&self, key: K, update: impl FnMut(V) -> V, value: V) -> V {
         self.update_or_insert_with(key, update, || value)
     }
 
-    /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns,
-    /// which is called once at most. Returns the new value. Otherwise as [`update`](Self::update).
+    /// Replaces the value of `key` with `update(old)`, or inserts `make()` if there is none. Returns the new
+    /// value. Otherwise as [`update`](Self::update). `make` is called at most once.
     #[doc(alias("upsert", "entry", "and_modify"))]
     pub fn update_or_insert_with(
         &self,
@@ -250,11 +250,10 @@ where
         })
     }
 
-    /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
-    /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
+    /// Calls `compute` with the current entry of `key`, and inserts, replaces, removes or keeps it as the result
+    /// says. Returns what was done. Otherwise as [`insert`](Self::insert).
     ///
-    /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry meanwhile.
+    /// The operation is atomic: if another thread changes the entry meanwhile, `compute` is called again.
     ///
     /// ```
     /// use stillpoint_map::{CopyCompute, CopyMap, Operation};

@@ -163,12 +163,11 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
 }
 
 impl<'m, K, V> OccupiedEntry<'m, K, V> {
-    /// Returns the entry of a place, if there is one.
+    /// Returns the entry at `place`, or `None` if the place is empty.
     ///
     /// # Safety
     ///
-    /// The map of the store is borrowed mutably for `'m`, in which only the result changes it. The path leads to
-    /// the place.
+    /// `store`'s map is borrowed mutably for `'m`, and only the returned entry changes it. `path` leads to `place`.
     unsafe fn of(store: &'m Ordered<K, V>, (path, place): (Path<'m>, Place<'m>)) -> Option<Self> {
         Some(Self {
             store,
@@ -355,7 +354,7 @@ impl<K: Ord, V> BTreeMap<K, V> {
 
     fn outermost(&mut self, is_back: bool) -> Option<OccupiedEntry<'_, K, V>> {
         let mut path = Path::new();
-        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
+        // SAFETY: `&mut self` excludes other threads, and only the returned entry removes.
         unsafe {
             let alone = PinnedOrdered::of(&self.store);
             let place = alone.tree()?.outermost(is_back, &mut path)?;
@@ -395,7 +394,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        // SAFETY: alone with the map, from which only the result removes while it is borrowed.
+        // SAFETY: `&mut self` excludes other threads, and only the returned entry removes.
         let found = unsafe {
             let alone = PinnedOrdered::of(&self.store);
             OccupiedEntry::of(alone, alone.locate_by(key)?)?
@@ -453,7 +452,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             } {
                 continue;
             }
-            // SAFETY: in the map, which is borrowed mutably, until it is taken out.
+            // SAFETY: the entry stays in the map, which is borrowed mutably, until it is taken out below.
             let found = unsafe {
                 let place = store.locate_by::<K>(&(*entry.as_ptr()).key);
                 place.and_then(|place| OccupiedEntry::of(store, place))
