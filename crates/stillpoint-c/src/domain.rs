@@ -328,9 +328,9 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier_nested(domain: *mut Do
     unsafe { wait(domain, raw::kvfree_barrier_nested) }
 }
 
-/// Delays the callbacks of the domain, those of stillpoint_call() and of the liburcu flavour that it
-/// belongs to, by at least `milliseconds`, also if they are queued already. They are delayed in whole
-/// batches, so by up to twice that time. The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
+/// Delays callbacks of the domain by at least `milliseconds`: those of stillpoint_call() and of its liburcu
+/// flavour, including those already queued. They are delayed in whole batches, so by up to twice that time.
+/// The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
 /// the environment, or 0. Use it in programs that use an object outside of sections for a while after
 /// queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
 /// cuts the delay short for the callbacks that it waits for. Not async-signal-safe.

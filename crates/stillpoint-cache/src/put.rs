@@ -432,7 +432,7 @@ where
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, Refusal> {
         let mut claimed = Claimed::default();
-        // Fetched now, used once there is room.
+        // Prefetch the new key's counters and ghosts, which are used once there is room.
         state
             .tenant(entrant.number)
             .policy
@@ -447,11 +447,11 @@ where
                 state.recount_replaced(number);
             }
         }
-        // What the next insert evicts, as this one has evicted.
+        // This insert evicted, so the next one probably will: prefetch its victim.
         if !claimed.is_empty()
             && let Some(next) = state.tenant(entrant.number).policy.fetch_next(&locked)
         {
-            // SAFETY: of this cache. The lock says that it has not been retired.
+            // SAFETY: `next` is queued in this cache, so it is not retired while the lock is held.
             let entry: Found<'_, K, Node<V>> = unsafe { next.found() };
             prefetch(entry.pointer().as_ptr());
             // The high half of the hash, by which it is found in the map.

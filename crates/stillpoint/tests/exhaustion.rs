@@ -71,7 +71,7 @@ impl NoPages {
         Self
     }
 
-    /// Checks that `domain` works as ever once there is memory again.
+    /// Lets allocations succeed again and checks that `domain` works.
     fn end(self, domain: &Domain) {
         drop(self);
         assert_works(domain);
@@ -92,7 +92,7 @@ fn without_memory<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// One test at a time: they share the allocator. Returns a domain and a tally, too.
+/// Locks the shared allocator for one test. Returns the lock, a domain and a tally.
 fn alone() -> (MutexGuard<'static, ()>, Domain, Tally) {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

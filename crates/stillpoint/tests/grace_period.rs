@@ -31,7 +31,7 @@ macro_rules! everywhere {
 
 everywhere! {
     an_idle_synchronize_ends_a_grace_period
-    waits_wait_for_a_reader_in_another_thread
+    synchronize_and_cond_synchronize_wait_for_a_reader_in_another_thread
     synchronize_does_not_wait_for_a_section_that_began_later
     nested_guards_may_be_dropped_in_any_order
     a_state_is_reached_once_the_section_that_was_open_has_ended
@@ -103,7 +103,7 @@ fn reader_with_a_flag(domain: &Domain) -> (Reader, Arc<AtomicBool>) {
     (reader, left)
 }
 
-fn waits_wait_for_a_reader_in_another_thread(domain: &Domain) {
+fn synchronize_and_cond_synchronize_wait_for_a_reader_in_another_thread(domain: &Domain) {
     let waits: [fn(&Domain, Cookie); 2] =
         [|domain, _| domain.synchronize(), Domain::cond_synchronize];
     for wait in waits.into_iter().cycle().take(2 * ROUNDS) {

@@ -101,7 +101,7 @@ fn a_service_thread_that_has_failed_begins_again() {
         theirs.kvfree_barrier();
         block_on(theirs.barrier_async());
     });
-    // Panics are those of user code.
+    // `panics` counts user code only.
     assert_counts!(domain, service_failures: 2, panics: 0);
 }
 

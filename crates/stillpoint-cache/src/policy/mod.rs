@@ -120,7 +120,7 @@ pub trait Nodes {
     fn round(&self, id: Self::Id) -> bool;
     fn frequency(&self, id: Self::Id) -> u8;
     fn set_frequency(&mut self, id: Self::Id, frequency: u8);
-    /// Fetches the data of an entry that is evicted soon.
+    /// Prefetches an entry that will soon be evicted.
     fn fetch(&self, _: Self::Id) {}
 }
 
@@ -250,15 +250,15 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         std::mem::take(&mut self.passed)
     }
 
-    /// Fetches what the tables have on an entry that is about to be inserted. The caller has other work until that
-    /// is used.
+    /// Prefetches the counters and ghosts of an entry that is about to be inserted. The caller has other work until
+    /// they are used.
     pub fn fetch(&self, nodes: &impl Nodes<Id = I>, id: I) {
         let fingerprint = nodes.fingerprint(id);
         self.sketch.fetch(fingerprint);
         self.ghosts.fetch(fingerprint);
     }
 
-    /// Fetches the ghosts of the entry that most likely is evicted next, and returns that.
+    /// Prefetches the ghosts of the entry that will most likely be evicted next. Returns that entry.
     pub fn fetch_next(&self, nodes: &impl Nodes<Id = I>) -> Option<I> {
         let next = self.likely_next()?;
         self.ghosts.fetch(nodes.fingerprint(next));
@@ -446,7 +446,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             return;
         }
         self.evicted_from = place;
-        // Not the next one, which was fetched at the eviction before: so its fingerprint is there for `fetch_next`.
+        // Prefetch the entry after the next victim. The next victim was usually prefetched by the previous eviction,
+        // so `fetch_next` can read its fingerprint.
         if let Some(next) = self.likely_next()
             && let Some(after) = nodes.links(next).prev
         {

@@ -83,7 +83,7 @@ impl<P: Policy> World<P> {
         world
     }
 
-    /// Makes a world, and a thread that does `work` in it.
+    /// Creates a world and spawns a thread that runs `work` in it.
     fn beside<R: 'static>(
         work: impl FnOnce(&Self) -> R + 'static,
     ) -> (Arc<Self>, thread::JoinHandle<R>)
@@ -130,7 +130,7 @@ impl<P: Policy> World<P> {
         self.element.with_mut(|element| unsafe { *element = 0 });
     }
 
-    /// One updater's steps, without a wait.
+    /// Unlinks the element. Frees it if its grace period can be ended without waiting.
     fn unlink_and_try_to_free(&self) {
         self.unlink();
         if self.try_complete(self.engine.start()) == Progress::Ended {
@@ -147,7 +147,7 @@ pub(super) fn model(test: impl Fn() + Sync + Send + 'static) {
     model_with(3, test);
 }
 
-/// Runs all schedules of `test` that have no more preemptions than that.
+/// Explores every schedule of `test` with at most `preemptions` preemptions.
 pub(super) fn model_with(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

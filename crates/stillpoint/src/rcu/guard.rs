@@ -22,13 +22,13 @@ use std::{fmt, marker::PhantomData};
 /// Where a task stays on its thread (a current-thread runtime, a `LocalSet`, the future of
 /// `block_on`) the compiler accepts that, and the section stays open while the thread runs other
 /// tasks or sleeps: its domain stalls. Stall reports recognise it ([`AcrossAwait`]); Clippy finds
-/// it with the list for `clippy.toml` in the manual's chapter "tokio and axum", which has all such
-/// types.
+/// it with the list in [Guards across await][list].
 ///
 /// A section that is to be held across an `.await` is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
 ///
 /// [`AcrossAwait`]: crate::AcrossAwait
+/// [list]: https://github.com/stillpoint-rcu/stillpoint/blob/main/docs/src/async.md#guards-across-await
 ///
 /// A leaked guard leaves its section open for ever, because references that it lent may be
 /// anywhere: later grace periods of its domain never end (a stall, counted in

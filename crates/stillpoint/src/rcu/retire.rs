@@ -204,17 +204,16 @@ impl Domain {
         unsafe { thread::retire(self.core(), RetireRequest::with(object, how)) };
     }
 
-    /// Frees what the calling thread has retired as soon as possible, without waiting: tries to end its
-    /// grace period, frees on this thread what is due and would be freed here later, and hands objects
-    /// with a destructor to the service thread.
+    /// Frees what the calling thread has retired, without waiting. Tries to end the grace period, frees
+    /// objects that are due here, and hands objects with destructors to the service thread.
     ///
     /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that
     /// has just retired much, or something large, and for tests. It leaves alone what other threads
     /// have retired: see [`kvfree_barrier`](Domain::kvfree_barrier), which waits. Costs a heavy
     /// barrier if the grace period needs one, one or two looks at all records, and the frees; destructors of
     /// [`Domain::retire_inline`] run here. Called from one of these on the thread that retired it,
-    /// it frees nothing; inside a section it frees only what calls before that section have left.
-    /// Not async-signal-safe.
+    /// it frees nothing. Inside a section it frees only pages sealed before the section began, because
+    /// they were full or by an earlier flush. Not async-signal-safe.
     ///
     /// ```
     /// use std::ptr::NonNull;

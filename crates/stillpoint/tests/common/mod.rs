@@ -57,7 +57,7 @@ type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 type Resource = libc::c_int;
 
-/// Sets a soft limit of this process. Returns what it was.
+/// Sets the soft limit of `of` (at most the hard limit). Returns the previous one.
 pub fn limit(of: Resource, soft: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -85,7 +85,7 @@ pub fn eventually(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sends to a test that listens.
+/// Sends `value`; fails the test if the receiver is gone.
 pub trait Tell<T> {
     fn tell(&self, value: T);
 }
@@ -97,7 +97,7 @@ impl<T> Tell<T> for Sender<T> {
     }
 }
 
-/// Waits for what another thread sends; fails the test, with what was expected, if nothing comes.
+/// Receives a value; fails with `expected` if none comes in time.
 pub trait Hear<T> {
     fn hear(&self, expected: &str) -> T;
 }
@@ -193,7 +193,7 @@ pub fn expected_panic() -> ! {
     panic::resume_unwind(Box::new("expected"))
 }
 
-/// Panics when it is dropped, quietly. What it has is dropped all the same.
+/// Panics without a message when dropped; its content is still dropped.
 #[derive(Debug)]
 pub struct Bomb<T = ()>(pub T);
 
@@ -403,7 +403,7 @@ pub fn service_threads(domain: u64) -> usize {
     threads_with(|name| *name == format!("stillpoint/{domain}\n"))
 }
 
-/// Returns how many threads of this process have a name (and a line end) for which `is_it` holds.
+/// Counts this process's threads whose name satisfies `is_it`. The name ends with a newline.
 #[cfg(target_os = "linux")]
 pub fn threads_with(is_it: impl Fn(&String) -> bool) -> usize {
     let threads = std::fs::read_dir("/proc/self/task")
@@ -499,7 +499,7 @@ pub fn child(name: &str) -> Ended {
     in_environments(name, &[(CHILD, "1")])
 }
 
-/// Runs it with these variables in the environment instead of that.
+/// Runs the test `name` with `variables` set instead of the child marker.
 #[track_caller]
 pub fn in_environments(name: &str, variables: &[(&str, &str)]) -> Ended {
     let ended = run(Command::new(env::current_exe().expect("the test program"))

@@ -23,7 +23,7 @@ impl Stalls {
         Self(told)
     }
 
-    /// Makes a domain and listens to it.
+    /// Returns the domain with a listener for its stalls.
     pub fn watch(domain: Domain) -> (Domain, Self) {
         let stalls = Self::of(&domain);
         (domain, stalls)

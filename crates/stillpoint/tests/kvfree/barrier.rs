@@ -228,7 +228,7 @@ fn nested_beside_frees_inline(more: usize) {
         };
         let (domain, over) = (&domain, &over);
         scope.spawn(move || {
-            // Its destructor waits for a thread that retires nothing.
+            // The object's destructor waits for a thread that retires nothing.
             retire_inline(domain, object);
             (0..more).for_each(|number| retire(domain, number));
             // Otherwise the service thread frees it, and this is the other test.

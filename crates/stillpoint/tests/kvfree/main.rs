@@ -47,7 +47,7 @@ impl Idle {
                 work(number);
                 stay();
             };
-            // They work at the same time.
+            // Each starts on its own thread, so that they work at the same time.
             thread::spawn(|| Reader::inside("idle", works))
         };
         let starts: Vec<_> = (0..threads).map(start).collect();

@@ -198,7 +198,7 @@ fn a_flood_stays_near_the_budget() {
     assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
 }
 
-/// A slice of small objects holds fewer bytes than one block: freed in slices alone, what is due would grow by a block with each retire.
+/// One slice of small objects is smaller than one block. Freed by slices alone, the queue would grow by a block per retire.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn blocks_behind_small_objects_stay_within_the_budget() {

@@ -74,7 +74,7 @@ fn nothing() -> Source {
     Source::new("stillpoint/src/gp/nothing.rs", "")
 }
 
-/// There is one fault, and its text has this in it.
+/// Asserts that there is one fault and that its text contains `text`.
 #[track_caller]
 fn assert_one(faults: &[String], text: &str) {
     assert!(faults.len() == 1 && faults[0].contains(text), "{faults:?}");
