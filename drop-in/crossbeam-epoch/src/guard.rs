@@ -89,8 +89,8 @@ impl Guard {
     }
 
     /// Calls what this thread has deferred, as far as no guard is in the way: this one is, of what
-    /// has been deferred while it was there. So two flushes, each through its own guard, call
-    /// all that the thread had deferred, if no other thread is pinned.
+    /// has been deferred while it was there. So two flushes, each the first through its own
+    /// guard, call all that the thread had deferred before, if no other thread is pinned.
     ///
     /// Never blocks but for the functions that it calls.
     pub fn flush(&self) {

@@ -59,8 +59,8 @@ pub(crate) enum Pushed {
 /// The limit of a thread that the drain does not look at: each append takes the slow path.
 const PARKED: usize = 0;
 
-/// Number of objects that a retire frees at most of its thread's queue, a third of a page: with
-/// smaller slices the mean retire takes longer, with larger ones the longest.
+/// Number of objects that a retire frees at most of its thread's queue while that is within its bound,
+/// a third of a page: with smaller slices the mean retire takes longer, with larger ones the longest.
 pub(super) const SLICE: usize = SLOTS.div_ceil(3);
 
 /// A slice is of at most this many pages: those of large objects have few.

@@ -99,8 +99,8 @@ impl Heap {
 
     /// Tries to end the grace period of all that the calling thread has retired, and frees what is
     /// due. If objects are freed on demand and the thread has none, frees what others have left.
-    /// Hands objects that the service thread must free to it. A call from within a destructor frees
-    /// nothing.
+    /// Hands objects that the service thread must free to it, unless the budget is used up. A call
+    /// from within a destructor frees nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
         let seal = |channel| {
             let open = buffer.open_page(channel);
@@ -108,7 +108,10 @@ impl Heap {
                 self.seal(engine, buffer, channel, Reclaimer::Owner);
             }
         };
-        seal(Channel::Drop);
+        // Past the budget the page is to fill up, so that the thread is held back.
+        if !self.is_over_budget(buffer, 0) {
+            seal(Channel::Drop);
+        }
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
@@ -142,7 +145,7 @@ impl Heap {
 
     /// Tries to end the grace period of the calling thread's youngest sealed page, unless that is full.
     /// Returns whether a reader holds it up. Then a flush seals no other, so that at least every other
-    /// page behind a reader is full, however often the thread flushes.
+    /// page in the thread's queue is full behind a reader, however often the thread flushes.
     fn has_room_behind_a_reader<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -409,6 +412,52 @@ mod tests {
             assert!(heap.free_all(&domain.engine), "the object is there again");
             assert_eq!(runs, 1);
         }
+    }
+
+    #[test]
+    fn a_thread_past_its_bound_frees_little_that_destructors_retire_meanwhile() {
+        let domain = Passive {
+            heap: Heap::new(1),
+            ..Passive::new()
+        };
+        let heap = &domain.heap;
+        let buffer = heap.join().expect("memory");
+        let again = Again {
+            domain: &domain,
+            buffer: Some(Arc::clone(&buffer)),
+            runs: AtomicUsize::new(0),
+        };
+        (0..2 * PAGES_PER_SLICE).for_each(|_| again.retire());
+        heap.set_budget(0);
+        let before = again.runs.load(SeqCst);
+        again.retire();
+        let runs = again.runs.swap(MOST_RUNS, SeqCst) - before;
+        assert!(heap.free_all(&domain.engine), "the object is there again");
+        assert!((1..MOST_RUNS / 4).contains(&runs), "{runs} runs");
+    }
+
+    /// Each page has a few objects. A thread that may hand one over at each flush is never held back.
+    #[test]
+    fn past_the_budget_a_flush_leaves_the_page_for_the_service_thread_open() {
+        static COUNT: Destructor = Destructor::new(count, 0);
+        let domain = Passive::new();
+        let heap = &domain.heap;
+        heap.set_budget(8 << 10);
+        let buffer = heap.join().expect("memory");
+        let reader = domain.reader();
+        reader.lock();
+        let freed = AtomicUsize::new(0);
+        let object = (&raw const freed).cast_mut().cast();
+        for _ in 0..SLOTS {
+            domain.retire(&buffer, RetireRequest::with(object, &COUNT));
+            heap.flush_own(&domain.engine, &buffer);
+        }
+        let pages = heap.waiting().pages;
+        reader.unlock();
+        reader.depart();
+        assert!(heap.free_all(&domain.engine), "some are in the open page");
+        assert_eq!(freed.load(SeqCst), SLOTS);
+        assert!(pages <= 8, "{pages} pages of {SLOTS} objects");
     }
 
     /// What a flush has sealed is due when the sections are over that it found, also if it is the

@@ -21,8 +21,9 @@
 //! # Slices
 //!
 //! A thread frees its own pages itself, where the allocator's cache is warm, in slices of [`SLICE`]
-//! objects, so that no retire takes as long as a whole page. The first slice comes when a page is
-//! sealed, after back-pressure (`throttle.rs`). While more is due, the limit of the open page
+//! objects, so that no retire takes as long as a whole page, unless the thread is past its bound: then
+//! it frees as many bytes as it adds. The first slice comes when a page is sealed, after
+//! back-pressure (`throttle.rs`). While more is due, the limit of the open page
 //! (`buffer.rs`) makes the next one come after half as many appends at most: it is reckoned by the
 //! plain page, and holds for both. So the queue becomes shorter.
 //! The slots of a slice are copied, and their page stays in the queue: the service thread may take
@@ -328,9 +329,14 @@ impl Heap {
         let mut more = self.free_own(engine, buffer, SLICE);
         // A slice of small objects may hold fewer bytes than the page that was sealed.
         if more && !added.by_service && self.is_under_pressure(buffer) {
-            let enough = buffer.queued().1.saturating_sub(added.counted);
-            while more && buffer.queued().1 > enough {
+            let (bytes, mut pages) = {
+                let queue = lock(&buffer.queue);
+                (queue.sealed.footprint(), queue.sealed.pages())
+            };
+            // No more pages than there were: destructors may retire again.
+            while more && pages > 0 && buffer.queued().1 > bytes.saturating_sub(added.counted) {
                 more = self.free_own(engine, buffer, SLOTS);
+                pages -= 1;
             }
         }
         buffer.schedule_slice(more);

@@ -795,7 +795,7 @@ mod tests {
     /// A thread goes on while another thread's barrier is under way, but not for long: that thread
     /// may have lost its processor.
     #[test]
-    fn a_barrier_that_does_not_end_is_left_alone_up_to_a_quarter_of_a_quota() {
+    fn a_barrier_that_does_not_end_is_left_alone_up_to_an_eighth_of_a_quota() {
         let engine =
             Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(Seq::from_bits(0)));
         engine.lose_first_leader();

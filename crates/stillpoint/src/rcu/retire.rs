@@ -205,7 +205,8 @@ impl Domain {
     }
 
     /// Frees what the calling thread has retired, without waiting. Tries to end the grace period, frees
-    /// objects that are due here, and hands objects with destructors to the service thread.
+    /// objects that are due here, and, unless the budget is used up, hands objects with destructors to
+    /// the service thread.
     ///
     /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that
     /// has just retired much, or something large, and for tests. It leaves alone what other threads
