@@ -62,7 +62,8 @@ macro_rules! upserts {
         /// result says. Returns what was done. Otherwise as [`insert`](Self::insert).
         ///
         /// The operation is atomic: if another thread changes the entry meanwhile, `compute` is called again.
-        /// `key` is cloned only if an entry is inserted.
+        /// `key` is copied (`to_owned`) for each [`Operation::Insert`] that it returns, also for one that
+        /// replaces.
         ///
         /// ```
         #[doc = concat!("use stillpoint_map::{", $map, ", Compute, Operation};")]

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::{
         fd::OwnedFd,
         unix::net::{UnixListener, UnixStream},
@@ -304,7 +304,7 @@ fn sockets_of_the_service_manager_replace_all_places_to_listen() {
         "listens on {address} without authentication: all who reach it read and write; use -Y FILE, or ListenStream=127.0.0.1:PORT in the socket's unit\n"
     );
     assert!(program.says(&warning));
-    let note = "listens only on sockets passed by the service manager; -p, -l, -s, --admin-socket and [[listen]] are ignored\n";
+    let note = "listens only on sockets passed by the service manager; -p, -l, -b, -s, -a, --admin-socket and [[listen]] are ignored\n";
     assert!(program.says(note));
     program.ask_by_tcp();
     let mut client = program.client();
@@ -323,13 +323,15 @@ fn sockets_of_the_service_manager_replace_all_places_to_listen() {
 }
 
 #[test]
-fn an_inherited_descriptor_that_is_no_socket_is_named() {
+fn an_inherited_descriptor_that_does_not_listen_is_named() {
     for (redirect, why) in [
         ("3</dev/null", "Socket operation on non-socket"),
         ("3<&-", "Bad file descriptor"),
+        ("3<&0", "no stream socket that listens"),
     ] {
         let run = format!("LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" {redirect}");
         let mut command = Command::new("sh");
+        command.stdin(OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap()));
         command.args(["-c", &run, env!("CARGO_BIN_EXE_stillcache")]);
         let output = command.output().unwrap();
         let says = String::from_utf8(output.stderr).unwrap();

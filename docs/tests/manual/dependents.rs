@@ -43,6 +43,8 @@ impl Dependent {
             )
             .env("CARGO_TERM_COLOR", "never")
             .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_RUSTFLAGS")
             .env_remove("CLIPPY_CONF_DIR")
             .output()
             .expect("Cargo");

@@ -88,9 +88,9 @@ impl Guard {
         }
     }
 
-    /// Calls what this thread has deferred, as far as no guard is in the way: this one is, of what
-    /// has been deferred while it was there. So two flushes, each the first through its own
-    /// guard, call all that the thread had deferred before, if no other thread is pinned.
+    /// Calls what this thread has deferred, except what a guard holds up: this one holds up what was
+    /// deferred while it existed. To call all that the thread has deferred, flush through a new guard,
+    /// drop it, and flush through another new one, while no other thread is pinned.
     ///
     /// Never blocks but for the functions that it calls.
     pub fn flush(&self) {

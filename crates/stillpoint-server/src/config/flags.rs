@@ -256,7 +256,7 @@ impl Flags {
                 || !settings.listeners.is_empty()
                 || flags.iter().any(|path| path.is_some());
             if others {
-                notes.push("listens only on sockets passed by the service manager; -p, -l, -s, --admin-socket and [[listen]] are ignored".into());
+                notes.push("listens only on sockets passed by the service manager; -p, -l, -b, -s, -a, --admin-socket and [[listen]] are ignored".into());
             }
             settings.listeners.clone_from(&self.inherited);
         }

@@ -15,7 +15,7 @@ pub use crate::store::Limits;
 pub use crate::users::User;
 use rustix::{
     fd::{AsRawFd, OwnedFd, RawFd},
-    net::SocketAddrUnix,
+    net::{SocketAddrUnix, SocketType, sockopt},
 };
 use std::{
     collections::HashSet,
@@ -235,13 +235,18 @@ impl Listener {
     /// Returns the listeners for inherited sockets.
     pub(crate) fn inherited(sockets: &[OwnedFd]) -> io::Result<Vec<Self>> {
         let listener = |socket: &OwnedFd| {
+            let is_stream = sockopt::socket_type(socket)? == SocketType::STREAM;
+            if !is_stream || !sockopt::socket_acceptconn(socket)? {
+                let why = "no stream socket that listens";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
             let address = rustix::net::getsockname(socket)?;
             let Ok(unix) = SocketAddrUnix::try_from(address.clone()) else {
                 return Ok(Self::tcp(address.try_into()?));
             };
             let path = match unix.path_bytes() {
                 Some(path) => path.to_vec(),
-                // An abstract or unnamed socket is shown as `@NAME`.
+                // An abstract socket is shown as `@NAME`.
                 None => [b"@", unix.abstract_name().unwrap_or_default()].concat(),
             };
             Ok(Self::unix(OsString::from_vec(path).into()))

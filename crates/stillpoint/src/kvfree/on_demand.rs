@@ -99,8 +99,8 @@ impl Heap {
 
     /// Tries to end the grace period of all that the calling thread has retired, and frees what is
     /// due. If objects are freed on demand and the thread has none, frees what others have left.
-    /// Hands objects that the service thread must free to it, unless the budget is used up. A call
-    /// from within a destructor frees nothing.
+    /// Hands objects with destructors to the service thread, unless the budget is used up. A call from
+    /// within a destructor frees nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
         let seal = |channel| {
             let open = buffer.open_page(channel);
@@ -109,9 +109,12 @@ impl Heap {
             }
         };
         // Past the budget the page is to fill up, so that the thread is held back.
-        if !self.is_over_budget(buffer, 0) {
-            seal(Channel::Drop);
-        }
+        let hand_over = || {
+            if !self.is_over_budget(buffer, 0) {
+                seal(Channel::Drop);
+            }
+        };
+        hand_over();
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
@@ -125,9 +128,11 @@ impl Heap {
         if let Some(cookie) = youngest {
             // The result does not matter: the cookies of the pages say which are due.
             let _ = engine.recheck(cookie, thread::token());
-            // A few at a time, because a flush of the domain waits for those that are being freed;
-            // and no more than there were, because destructors may retire again.
+            // A few at a time, because a flush of the domain waits for those that are being freed; in no
+            // more calls than there were pages, because destructors may retire again.
             let _ = (0..pages).all(|_| self.free_own(engine, buffer, SLOTS));
+            // Its own pages may have been what filled the budget.
+            hand_over();
         } else if self.frees_on_demand() {
             let cookie = {
                 let mut pending = lock(&self.line.pending);
@@ -458,6 +463,25 @@ mod tests {
         assert!(heap.free_all(&domain.engine), "some are in the open page");
         assert_eq!(freed.load(SeqCst), SLOTS);
         assert!(pages <= 8, "{pages} pages of {SLOTS} objects");
+    }
+
+    #[test]
+    fn a_flush_hands_over_once_it_has_freed_what_filled_the_budget() {
+        static COUNT: Destructor = Destructor::new(count, 0);
+        let domain = Passive::new();
+        let heap = &domain.heap;
+        heap.set_budget(OPEN_BYTES);
+        let buffer = heap.join().expect("memory");
+        let freed = AtomicUsize::new(0);
+        let object = (&raw const freed).cast_mut().cast();
+        domain.retire(&buffer, RetireRequest::with(object, &COUNT));
+        let large = NonNull::from(Box::leak(Box::new(1_u64)));
+        domain.retire(&buffer, RetireRequest::weighed(large, OPEN_BYTES));
+        assert!(heap.is_over_budget(&buffer, 0));
+        heap.flush_own(&domain.engine, &buffer);
+        let left = buffer.open_page(Channel::Drop).map(Page::objects);
+        let _ = heap.free_all(&domain.engine);
+        assert_eq!((left, freed.load(SeqCst)), (Some(0), 1));
     }
 
     /// What a flush has sealed is due when the sections are over that it found, also if it is the

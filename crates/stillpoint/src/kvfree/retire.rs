@@ -329,14 +329,11 @@ impl Heap {
         let mut more = self.free_own(engine, buffer, SLICE);
         // A slice of small objects may hold fewer bytes than the page that was sealed.
         if more && !added.by_service && self.is_under_pressure(buffer) {
-            let (bytes, mut pages) = {
-                let queue = lock(&buffer.queue);
-                (queue.sealed.footprint(), queue.sealed.pages())
-            };
-            // No more pages than there were: destructors may retire again.
-            while more && pages > 0 && buffer.queued().1 > bytes.saturating_sub(added.counted) {
+            // What it frees counts, and not how its queue shrinks: destructors may retire again.
+            let freed = || buffer.account.freed.load().footprint;
+            let before = freed();
+            while more && freed().wrapping_sub(before) < added.counted {
                 more = self.free_own(engine, buffer, SLOTS);
-                pages -= 1;
             }
         }
         buffer.schedule_slice(more);
