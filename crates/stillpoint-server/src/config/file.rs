@@ -110,7 +110,7 @@ impl Text<'_> {
                 return Err(self.wrong(section, format_args!("{what}: give it a name")));
             }
             if !is_name(name) {
-                let wrong = format_args!("{what}: name = {name:?}: {TENANT_NAME}");
+                let wrong = format!("{what}: name = {name:?}: {TENANT_NAME}");
                 return Err(self.wrong(section, wrong));
             }
         }
