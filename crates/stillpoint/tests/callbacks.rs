@@ -156,7 +156,7 @@ fn a_head_may_be_queued_again_from_its_own_callback() {
     #[repr(C)]
     struct Again {
         head: CallbackHead,
-        domain: &'static Domain,
+        domain: Domain,
         left: usize,
         count: Count,
     }
@@ -169,7 +169,7 @@ fn a_head_may_be_queued_again_from_its_own_callback() {
         let (domain, left) = unsafe {
             (*node.as_ptr()).left -= 1;
             (*node.as_ptr()).count.raise()();
-            ((*node.as_ptr()).domain, (*node.as_ptr()).left)
+            ((*node.as_ptr()).domain.clone(), (*node.as_ptr()).left)
         };
         if left > 0 {
             // SAFETY: it is queued no more, and nothing of the node is used here after this.
@@ -179,17 +179,19 @@ fn a_head_may_be_queued_again_from_its_own_callback() {
             drop(unsafe { Box::from_raw(node.as_ptr()) });
         }
     }
-    let domain: &'static Domain = Box::leak(Box::new(Domain::new()));
+    let domain = Domain::new();
     let count = Count::default();
     let node = Again {
         head: CallbackHead::new(),
-        domain,
+        domain: domain.clone(),
         left: 50,
         count: count.clone(),
     };
     // SAFETY: no other thread knows the node, and its callback frees it in the end.
     unsafe { domain.call_head(NonNull::from(Box::leak(Box::new(node))).cast(), again) };
     eventually(|| count.get() == 50);
+    // The last handle is not the callback's.
+    domain.barrier();
 }
 
 #[test]
