@@ -71,7 +71,7 @@ impl NoPages {
         Self
     }
 
-    /// Lets allocations succeed again and checks that `domain` works.
+    /// Stops failing allocations, and checks that `domain` works.
     fn end(self, domain: &Domain) {
         drop(self);
         assert_works(domain);

@@ -19,15 +19,13 @@ mod file;
 use super::{
     Words,
     fields::{BLOCK_WORDS, TEXT_WORDS},
-    layout::{
-        BLOCKS_AT, BYTES, MAGIC, MOST_SLOTS, VERSION, WORD, WORDS, block_at, head, slot, slot_at,
-    },
+    layout::{BLOCKS_AT, MAGIC, MOST_SLOTS, VERSION, WORD, WORDS, block_at, head, slot, slot_at},
     sequence,
 };
 use crate::{
     clock::{self, Nanos},
     environment,
-    mmap::{Mapping, Refused},
+    mmap::Refused,
     stderr,
     sync::{Mutex, lock, try_lock},
     system::fork,
@@ -205,14 +203,14 @@ pub fn publish() -> Result<(), Refused> {
 /// Makes the page and shows it. Under the lock of the subjects.
 fn make() -> Result<(), Refused> {
     let file = file::create()?;
-    let page = Mapping::shared(&file, BYTES)?;
-    let words = file::words(&page);
+    let page = file::Page::of(&file)?;
+    let words = page.words();
     file::take_memory(&words[..head::WORDS])?;
     begin(words);
     file::seal(&file)?;
     FILE.set(file);
     // Release, pairs with `page`: a thread that finds it finds the head complete.
-    PAGE.store(file::keep(page), Ordering::Release);
+    PAGE.store(page.keep(), Ordering::Release);
     Ok(())
 }
 
@@ -380,7 +378,9 @@ pub(crate) unsafe fn reset_in_child() {
     // Before the new file is made, for which the system may have no other number.
     // SAFETY: the caller's promise.
     let number = unsafe { FILE.take() }.map(|file| file.as_raw_fd());
-    let replaced = file::create().and_then(|new| replace(page, &new).map(|()| new));
+    // SAFETY: `page` returns all of the page that `make` has kept.
+    let replace = |new: OwnedFd| unsafe { replace(page, &new) }.map(|()| new);
+    let replaced = file::create().and_then(replace);
     match replaced {
         Ok(mut new) => {
             if let Some(number) = number {
@@ -392,21 +392,27 @@ pub(crate) unsafe fn reset_in_child() {
             LOST.store(0, Ordering::Relaxed);
         }
         Err(refused) => {
-            file::hide(page);
+            // SAFETY: as above.
+            unsafe { file::hide(page) };
             LOST.store(refused.errno, Ordering::Relaxed);
         }
     }
 }
 
 /// Writes a head to the file `new`, which has zeros, and moves that over the page.
-fn replace(page: &[AtomicU64], new: &OwnedFd) -> Result<(), Refused> {
-    let (mapping, slots) = (Mapping::shared(new, BYTES)?, slots());
-    let words = file::words(&mapping);
+///
+/// # Safety
+///
+/// `old` is all of a page that was kept.
+unsafe fn replace(old: &[AtomicU64], new: &OwnedFd) -> Result<(), Refused> {
+    let (page, slots) = (file::Page::of(new)?, slots());
+    let words = page.words();
     file::take_memory(&words[..slot_at(slots)])?;
     file::take_memory(&words[BLOCKS_AT..block_at(slots)])?;
     store(&words[head::SLOTS], slots as u64);
     store(&words[head::REFUSED], REFUSED.load(Ordering::Relaxed));
     begin(words);
     file::seal(new)?;
-    file::move_over(mapping, page)
+    // SAFETY: the caller's promise.
+    unsafe { page.move_over(old) }
 }

@@ -294,10 +294,10 @@ impl ThreadBuffer {
     }
 
     /// Opens a page where there is none, or replaces a full one, which is returned. `fresh` is
-    /// `None` if there is no memory. Owner only.
+    /// `None` if there is no memory. Owner only, under the lock of the queue, which `_locked` shows.
     pub(super) fn replace(
         &self,
-        _queue: &mut Queue,
+        _locked: &mut Queue,
         channel: Channel,
         fresh: Option<NonNull<Page>>,
     ) -> Option<NonNull<Page>> {

@@ -484,8 +484,8 @@ mod tests {
         assert_eq!((left, freed.load(SeqCst)), (Some(0), 1));
     }
 
-    /// What a flush has sealed is due when the sections are over that it found, also if it is the
-    /// service thread that frees it; what came later is not.
+    /// What a flush has sealed is due once the sections that it found have ended, whichever thread
+    /// frees it; what was retired later is not.
     #[test]
     fn what_a_flush_has_sealed_keeps_its_grace_period() {
         static COUNT: Destructor = Destructor::new(count, 0);

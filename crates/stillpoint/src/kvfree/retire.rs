@@ -329,7 +329,7 @@ impl Heap {
         let mut more = self.free_own(engine, buffer, SLICE);
         // A slice of small objects may hold fewer bytes than the page that was sealed.
         if more && !added.by_service && self.is_under_pressure(buffer) {
-            // What it frees counts, and not how its queue shrinks: destructors may retire again.
+            // Counts what is freed: the queue may stay as long as it is, because destructors may retire again.
             let freed = || buffer.account.freed.load().footprint;
             let before = freed();
             while more && freed().wrapping_sub(before) < added.counted {

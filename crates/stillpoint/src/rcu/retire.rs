@@ -34,8 +34,9 @@ impl Domain {
     /// argument.
     ///
     /// Costs a few nanoseconds. Once per page of some 250 objects it also seals the page, and may end
-    /// a grace period. Then, and while more is due also in between, it frees up to 85 older objects.
-    /// If readers hold up twice the thread's share of the budget, or all of the budget, it waits,
+    /// a grace period. Then, and while more is due also in between, it frees up to 85 older objects;
+    /// past twice the thread's share of the budget, or the budget, as many bytes as the page adds. If
+    /// readers hold up twice the thread's share of the budget, or all of the budget, it waits,
     /// outside sections: 10 ms at most for each 64 KiB, or part of it, that a page and its objects
     /// weigh, and never more than a second. The end of a section waits for what was retired in it, in
     /// proportion: 40 us for a small object, 160 for one that counts for 1 KiB.

@@ -129,45 +129,61 @@ pub(super) fn seal(file: &OwnedFd) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the words of a mapping of [`Mapping::shared`].
-pub(super) fn words(mapping: &Mapping) -> &[AtomicU64] {
-    // SAFETY: both callers pass a result of `Mapping::shared`, all of which is readable and writable. Any
-    // bits are a word, and the start is a multiple of the page size.
-    unsafe {
-        std::slice::from_raw_parts(
-            mapping.start().as_ptr().cast(),
-            mapping.len() / size_of::<AtomicU64>(),
-        )
+/// The mapping of a page's file.
+pub(super) struct Page(Mapping);
+
+impl Page {
+    pub(super) fn of(file: &OwnedFd) -> Result<Self, Refused> {
+        Mapping::shared(file, BYTES).map(Self)
+    }
+
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: all of a shared mapping is readable and writable. Any bits are a word, and the start is a
+        // multiple of the page size.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.0.start().as_ptr().cast(),
+                self.0.len() / size_of::<AtomicU64>(),
+            )
+        }
+    }
+
+    /// Keeps the mapping for ever. Returns its first word.
+    pub(super) fn keep(self) -> *mut AtomicU64 {
+        mem::ManuallyDrop::new(self.0).start().as_ptr().cast()
+    }
+
+    /// Moves the mapping over that of `old`, which it replaces.
+    ///
+    /// # Safety
+    ///
+    /// `old` is all of a page that was kept.
+    pub(super) unsafe fn move_over(self, old: &[AtomicU64]) -> Result<(), Refused> {
+        let (from, to) = (self.0.start().as_ptr().cast(), old.as_ptr().cast_mut());
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // rustix 1.1 passes the flag of `mmap` to this call, which the kernel refuses.
+        // SAFETY: over our own mapping, by the caller's promise as a whole, with one of the same length.
+        let moved = unsafe { libc::mremap(from, BYTES, BYTES, flags, to.cast::<libc::c_void>()) };
+        if moved == libc::MAP_FAILED {
+            return Err(refused("mremap")(
+                Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL),
+            ));
+        }
+        mem::forget(self);
+        Ok(())
     }
 }
 
-/// Keeps the mapping for ever. Returns its first word.
-pub(super) fn keep(mapping: Mapping) -> *mut AtomicU64 {
-    mem::ManuallyDrop::new(mapping).start().as_ptr().cast()
-}
-
-/// Moves the mapping of a page over that of `old`, a whole page, which it replaces.
-pub(super) fn move_over(new: Mapping, old: &[AtomicU64]) -> Result<(), Refused> {
-    let (from, to) = (new.start().as_ptr().cast(), old.as_ptr().cast_mut());
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // rustix 1.1 passes the flag of `mmap` to this call, which the kernel refuses.
-    // SAFETY: over our own mapping, as a whole, with one of the same length.
-    let moved = unsafe { libc::mremap(from, BYTES, BYTES, flags, to.cast::<libc::c_void>()) };
-    if moved == libc::MAP_FAILED {
-        return Err(refused("mremap")(
-            Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL),
-        ));
-    }
-    mem::forget(new);
-    Ok(())
-}
-
-/// Replaces the mapping of `old`, a whole page, by zeroed memory of the process alone.
-pub(super) fn hide(old: &[AtomicU64]) {
+/// Replaces the mapping of `old` by zeroed memory of the process alone.
+///
+/// # Safety
+///
+/// `old` is all of a page that was kept.
+pub(super) unsafe fn hide(old: &[AtomicU64]) {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let at = old.as_ptr().cast_mut().cast();
-    // SAFETY: our own mapping is replaced as a whole; pointers into it point to zeros. If even this
+    // SAFETY: by the caller's promise our own mapping is replaced as a whole; pointers into it point to zeros. If even this
     // fails, the child writes its slots and counts into the parent's page, which misleads its readers
     // and no more.
     let _ = unsafe { mmap_anonymous(at, BYTES, access, flags) };
