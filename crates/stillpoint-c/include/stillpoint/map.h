@@ -26,14 +26,13 @@
  * map's domain: for changes, too, as a node that was found stays one only until that ends. With STILLPOINT_DEBUG=on, or in a library that is built
  * for debugging, a call outside of one is reported and refused, where it can be seen.
  *
- * A look-up costs a cache line of the table and the node. A table grows and shrinks a few buckets with each change, and the service thread of the
- * domain goes on with that: no change pays for a whole table, and a map that had millions of nodes and has ten gives its memory back though no
- * thread uses it. A node takes 8 bytes in the object and 10 to 64 in the table. In the child of a fork a map is as it was, also if a thread that the
+ * A look-up costs a cache line of the table and the node. A table grows and shrinks a few buckets with each change, and the domain's service thread
+ * continues the move: no change pays for a whole table, and a map that shrinks from millions of nodes to ten returns its memory even if idle. A node takes 8 bytes in the object and 10 to 64 in the table. In the child of a fork a map is as it was, also if a thread that the
  * child does not have was changing it.
  *
  * liburcu's names, and what is other here:
  *
- *   cds_lfht_new, _new_flavor       stillpoint_map_new: with a domain, and without a least and a largest size, a flag to resize, or threads' attributes
+ *   cds_lfht_new, _new_flavor       stillpoint_map_new: takes a domain, but no size limits, resize flag or thread attributes
  *   cds_lfht_destroy                stillpoint_map_destroy: may have a function for the nodes that are left
  *   cds_lfht_node_init              none is needed
  *   cds_lfht_lookup                 stillpoint_map_lookup, which returns the node; stillpoint_map_first_duplicate, which has an iterator

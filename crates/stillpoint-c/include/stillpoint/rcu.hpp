@@ -12,8 +12,8 @@
  * Extensions, never in std: domains for readers that sleep (rcu_trace_*) and for readers by quiescent states (rcu_qsbr_*).
  *
  * Deleters run on a thread of the library (or in rcu_barrier(), if the system gave no thread), one at a time for each domain, in no order
- * that a program may rely on. Those that are still pending when the process exits do not run, and until it has exited they go on running,
- * also while static objects are destroyed: call rcu_barrier() at the end of main() where either matters. A plug-in calls it before dlclose(), for
+ * that a program may rely on. While the process exits, a pending deleter may run, even while static objects are destroyed, or never:
+ * call rcu_barrier() at the end of main() if either matters. A plug-in calls it before dlclose(), for
  * each domain that it has retired in: deleters that are pending lie in the plug-in, which is unloaded (what clang++ has made, and often g++).
  * A deleter that throws, and what would wait for itself for ever (a synchronize in a section, a barrier in a deleter), end in
  * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.

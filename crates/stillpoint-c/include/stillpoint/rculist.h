@@ -6,10 +6,8 @@
  * on a list again. Readers walk forwards; `prev` and `pprev` are the writers' alone.
  *
  *  - What is added is whole before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
- *  - So is each store that leads readers to an entry by another way, as that which takes off the one before it: who comes by this way has not
- *    seen the store that linked it first.
- *  - What is taken off still leads on: a reader that stands on it comes back to the list. Its other link is cleared, so that to take it
- *    off twice faults at once.
+ *  - Unlinking the entry before it is a release too: a reader that comes by the new link has not seen the store that linked the entry.
+ *  - A removed entry keeps its `next`, so a reader on it returns to the list. Its back link is cleared, so removing it twice faults at once.
  *
  * Functions that change nothing that a reader could see (`list_empty()` for a writer, say) are those of the kernel's list.h. A program that
  * has struct list_head and struct hlist_head from another header, with these fields, defines STILLPOINT_OWN_LISTS before it includes this.

@@ -6,7 +6,8 @@
  *  - rcu_read_unlock() without a lock does nothing (in debug builds it says so).
  *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: its callers could not go on, because they
  *    would free what they still use. So does call_rcu() with a head that is queued. The native functions return -EDEADLK and -EBUSY.
- *  - kvfree_rcu() and kfree_rcu() free what malloc() gave, and return 0, or -ENOMEM for one argument inside a section.
+ *  - kvfree_rcu() and kfree_rcu() free what malloc() gave, and return 0, or -ENOMEM for one argument inside a section. With two,
+ *    -EINVAL if the head lies beyond the block's first 4,096 bytes.
  *  - struct rcu_head is a macro for struct stillpoint_head, of four words.
  *  - Readers of an srcu_struct leave it on the thread that entered it; stillpoint_domain_guard() is for those that do not.
  */

@@ -5,7 +5,7 @@
  * A domain that is NULL is the global one.
  *
  * Threads. All functions may be called from any thread, and all handles may be shared between threads: only the thread that ends a handle has to be the
- * last to use it. Threads need not register: a thread's first section, or free, does, and at its end all is given back.
+ * last to use it. Threads need not register: the first section or free registers a thread, and its exit releases everything.
  *
  * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads for which stillpoint_domain_register_thread()
  * has returned 0 for that domain (NULL for the global one), and not once the thread's destructors run. They do nothing else. To have read there is
@@ -21,8 +21,8 @@
  * Memory. call_rcu() and kfree_rcu() with a head need none. Tenants, charges, areas, and room that is reserved in maps report -ENOMEM. Elsewhere
  * an allocation that fails ends the process. Where no service thread can be created, waiting threads do its work, and later calls try again.
  *
- * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
- * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.
+ * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in's pending functions are unloaded with the plug-in: before
+ * dlclose(), it calls stillpoint_domain_barrier() for each domain that it has used. Do not link both forms of the library into one process.
  *
  * Stalls. What holds a grace period up for 10 s is reported on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
  * STILLPOINT_STALL=off, stderr or a number of seconds in the environment says otherwise.
@@ -114,7 +114,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_
 
 /*
  * Begins a read-side critical section of the global domain, or one more level of it: rcu_read_lock(). What is found in it is not freed
- * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe.
+ * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe, unless memory was short.
  * 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever: a reported stall.
  */
 STILLPOINT_INLINE_ void stillpoint_read_lock(void)
@@ -277,8 +277,8 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 
 /*
  * Calls free() with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
- * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in it,
- * stillpoint_kvfree(block, head's field), which cannot. Each evaluates its argument once. NULL does nothing.
+ * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in its
+ * first 4,096 bytes, stillpoint_kvfree(block, head's field), which needs no memory. Each evaluates its argument once. NULL does nothing.
  */
 #define stillpoint_kvfree(...) STILLPOINT_THIRD_(__VA_ARGS__, STILLPOINT_KVFREE_2_, STILLPOINT_KVFREE_1_, 0)(__VA_ARGS__)
 #define STILLPOINT_THIRD_(one, two, three, ...) three

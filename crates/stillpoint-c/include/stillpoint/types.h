@@ -14,10 +14,9 @@
 #endif
 
 /*
- * How the headers' functions are inlined. In C++ they are not static, as inlined functions and templates of C++ that call them are to call the same
- * one in every file; but hidden, and (by extern "C++" around them, and the tag) under names that no others have, so that they are taken
- * neither for functions of a program that have these names in another file, be they C's or C++'s, nor for those of a library built with another
- * version of these headers.
+ * How the headers' functions are inlined. In C++ they are inline, not static, so that inline functions and templates that call them are the same
+ * in every file. They are hidden and tagged (and in extern "C++"), so that they clash neither with the program's functions nor with other versions of
+ * these headers.
  */
 #ifdef __cplusplus
 #define STILLPOINT_INLINE_ inline __attribute__((visibility("hidden"), abi_tag("stillpoint")))
@@ -45,8 +44,8 @@ struct stillpoint_domain;
 typedef uint64_t stillpoint_cookie;
 
 /*
- * What remembers an object that waits: the kernel's struct rcu_head. Part of the object, four words. It needs no initialisation (with it,
- * memory checkers have nothing to say); it is the library's from stillpoint_call() until the function is called.
+ * Queues an object for a callback or a free: the kernel's struct rcu_head, four words in the object. It needs no initialisation, which only
+ * silences memory checkers. The library owns it from stillpoint_call() until the function is called.
  */
 struct stillpoint_head {
     void *opaque[4];

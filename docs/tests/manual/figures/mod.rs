@@ -49,6 +49,9 @@ impl Figures {
 
     /// The figure of a column, in the column's unit, of a subject and its variant.
     fn figure(&self, column: &Column, subject: &str, variant: &str) -> Option<f64> {
+        if tables::NOT_SHOWN.contains(&(column.scenario, subject, variant)) {
+            return None;
+        }
         let is_it = |row: &&Value| {
             row["subject"] == subject
                 && row["variant"] == variant
