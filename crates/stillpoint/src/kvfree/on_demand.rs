@@ -17,7 +17,7 @@ use super::{
     buffer::{PAGES_PER_SLICE, ThreadBuffer},
     heap::Heap,
     page::{Page, SLOTS, Tally},
-    policy::Policy,
+    policy::{Policy, name_for_page},
     request::Channel,
     retire::Reclaimer,
 };
@@ -118,7 +118,7 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        if !self.has_room_behind_a_reader(engine, buffer) {
+        if !self.waits_for_a_reader(engine, buffer) {
             seal(Channel::Plain);
         }
         let (youngest, pages) = {
@@ -148,17 +148,20 @@ impl Heap {
         }
     }
 
-    /// Tries to end the grace period of the calling thread's youngest sealed page, unless that is full.
-    /// Returns whether a reader holds it up. Then a flush seals no other, so that at least every other
-    /// page in the thread's queue is full behind a reader, however often the thread flushes.
-    fn has_room_behind_a_reader<P: Policy>(
-        &self,
-        engine: &Engine<P>,
-        buffer: &ThreadBuffer,
-    ) -> bool {
+    /// Tries to end the grace period of the calling thread's youngest sealed page, and returns whether a
+    /// reader holds it up. Then a flush leaves the open page to fill up, as the thread is held back only
+    /// when it fills one. A full page does not count before the budget is used up or the thread is
+    /// throttled; so at least every other page in its queue is full, however often it flushes.
+    fn waits_for_a_reader<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> bool {
+        // What is freed on demand is never held back.
+        let is_past = !self.frees_on_demand() && self.is_under_pressure(buffer);
         let queue = lock(&buffer.queue);
-        let youngest = queue.sealed.back().filter(|page| !page.is_full());
-        let cookie = youngest.map(Page::cookie);
+        let youngest = queue.sealed.back();
+        let cookie = match youngest {
+            Some(page) => (is_past || !page.is_full()).then(|| page.cookie()),
+            // The service thread has all that the thread has sealed.
+            None => is_past.then(|| name_for_page(engine)),
+        };
         drop(queue);
         cookie.is_some_and(|cookie| engine.recheck(cookie, thread::token()) != Progress::Ended)
     }

@@ -207,8 +207,8 @@ impl Domain {
 
     /// Frees all that the calling thread has retired and that needs no wait: tries to end the grace
     /// period, frees on this thread what is due, and hands objects with a destructor to the service
-    /// thread. While the budget is used up the thread keeps these until they fill a page (253 objects,
-    /// or 64 KiB) or it falls idle.
+    /// thread. While the budget is used up the thread keeps these, and what readers may use, until they fill
+    /// a page (253 objects, or 64 KiB) or it falls idle.
     ///
     /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that
     /// has just retired much, or something large, and for tests. It leaves alone what other threads

@@ -257,3 +257,34 @@ fn a_stuck_service_thread_is_waited_for_only_until_it_is_reported() {
     domain.kvfree_barrier();
     assert_eq!(domain.statistics().objects_pending, 0);
 }
+
+/// A flush seals a page before it is full, and a thread is held back when it has filled one.
+#[test]
+fn a_thread_that_flushes_after_each_batch_is_held_back() {
+    let kinds: [fn(&Domain); 4] = [
+        |domain| retire_inline(domain, String::new()),
+        |domain| retire(domain, String::new()),
+        |domain| retire(domain, [0_u64; 25]),
+        |domain| match domain.statistics().objects_pending % 4 {
+            0 => retire(domain, [0_u64; 5_000]),
+            _ => retire_inline(domain, String::new()),
+        },
+    ];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        for budget in [256 << 10, 1 << 20] {
+            let domain = Domain::new();
+            domain.set_budget(budget);
+            let reader = Reader::enter(&domain);
+            while domain.statistics().waits == 0 {
+                (0..100).for_each(|_| kind(&domain));
+                domain.flush();
+                let pending = domain.statistics().bytes_pending;
+                assert!(
+                    pending < 16 << 20,
+                    "kind {number}, a budget of {budget}: {pending} bytes"
+                );
+            }
+            reader.leave();
+        }
+    }
+}
