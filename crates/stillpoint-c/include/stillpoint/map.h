@@ -18,33 +18,33 @@
  *   }
  *   stillpoint_read_unlock();
  *
- * The functions, with what each costs and returns, are in functions.h. The program brings a hash of each key, which the map spreads over all its
- * bits, and a function that says whether a node has a key. It owns the objects: what it has taken out or replaced it frees after a grace period
- * (stillpoint_kvfree(), stillpoint_call()), as readers may still have it.
+ * functions.h documents the functions, their cost and their results. The program supplies a hash of each key, whose bits the map mixes, and a
+ * function that tells whether a node has a key. It owns the objects: readers may still hold one that was taken out or replaced, so free that after a
+ * grace period (stillpoint_kvfree(), stillpoint_call()).
  *
- * All functions but stillpoint_map_new(), stillpoint_map_destroy() and stillpoint_map_count() are called inside a read-side critical section of the
- * map's domain: for changes, too, as a node that was found stays one only until that ends. With STILLPOINT_DEBUG=on, or in a library that is built
- * for debugging, a call outside of one is reported and refused, where it can be seen.
+ * Call all functions except stillpoint_map_new(), stillpoint_map_destroy() and stillpoint_map_count() inside a read-side critical section of the
+ * map's domain, also for changes: a node that was found is valid only until the section ends. With STILLPOINT_DEBUG=on, or in a debug build of the
+ * library, a call outside a section is reported and refused if it is detected.
  *
- * A look-up costs a cache line of the table and the node. A table grows and shrinks a few buckets with each change, and the domain's service thread
- * continues the move: no change pays for a whole table, and a map that shrinks from millions of nodes to ten returns its memory even if idle. A node takes 8 bytes in the object and 10 to 64 in the table. In the child of a fork a map is as it was, also if a thread that the
- * child does not have was changing it.
+ * A look-up touches one cache line of the table, and the node. When a table grows or shrinks, each change moves a few buckets and the domain's
+ * service thread moves others: no change pays for a whole table, and a map that shrinks from millions of nodes to ten returns its memory even if
+ * idle. A node takes 8 bytes in the object and 10 to 64 in the table. A forked child has the map as it was, even if another thread was changing it.
  *
- * liburcu's names, and what is other here:
+ * liburcu's names, and the differences:
  *
  *   cds_lfht_new, _new_flavor       stillpoint_map_new: takes a domain, but no size limits, resize flag or thread attributes
- *   cds_lfht_destroy                stillpoint_map_destroy: may have a function for the nodes that are left
- *   cds_lfht_node_init              none is needed
- *   cds_lfht_lookup                 stillpoint_map_lookup, which returns the node; stillpoint_map_first_duplicate, which has an iterator
+ *   cds_lfht_destroy                stillpoint_map_destroy: takes a function for the nodes that are left, or NULL
+ *   cds_lfht_node_init              not needed
+ *   cds_lfht_lookup                 stillpoint_map_lookup returns the node; stillpoint_map_first_duplicate also takes an iterator
  *   cds_lfht_next_duplicate         stillpoint_map_next_duplicate
- *   cds_lfht_first, _next           stillpoint_map_first, stillpoint_map_next: each node that stays is found once, also while the table is resized
- *   cds_lfht_iter_get_node          what these return, and iter.node
+ *   cds_lfht_first, _next           stillpoint_map_first, stillpoint_map_next: find each node that stays once, even while the table is resized
+ *   cds_lfht_iter_get_node          the result of these, and iter.node
  *   cds_lfht_add                    stillpoint_map_add
- *   cds_lfht_add_unique             stillpoint_map_add_unique: returns -EEXIST, and the node that is there
+ *   cds_lfht_add_unique             stillpoint_map_add_unique: returns -EEXIST and the existing node
  *   cds_lfht_add_replace            stillpoint_map_add_replace
- *   cds_lfht_replace                stillpoint_map_replace: of a node; asks no function
+ *   cds_lfht_replace                stillpoint_map_replace: takes the old node; calls no function
  *   cds_lfht_del                    stillpoint_map_del
- *   cds_lfht_is_node_deleted        !stillpoint_map_has: with the map; a look-up
+ *   cds_lfht_is_node_deleted        !stillpoint_map_has: takes the map; costs a look-up
  *   cds_lfht_count_nodes            stillpoint_map_count: without a walk
  *   cds_lfht_resize                 stillpoint_map_reserve, stillpoint_map_shrink
  *   cds_lfht_for_each, _entry       stillpoint_map_for_each, stillpoint_map_for_each_entry
@@ -56,14 +56,14 @@
 
 #include <stillpoint/stillpoint.h>
 
-/* The object that a node, which is not NULL, is part of. */
+/* The object that contains `node`, which must not be NULL. */
 #define stillpoint_map_entry(node, type, member) STILLPOINT_AROUND_(node, type, member)
 
 /* Visits all nodes: `iter` is a struct stillpoint_map_iter *, `at` a struct stillpoint_map_node *. */
 #define stillpoint_map_for_each(map, iter, at)                                                        \
     for ((at) = stillpoint_map_first((map), (iter)); (at); (at) = stillpoint_map_next(iter))
 
-/* The same, of the objects that they are part of. */
+/* The same for the objects that contain the nodes. */
 #define stillpoint_map_for_each_entry(map, iter, at, member)                                          \
     for (stillpoint_map_first((map), (iter)); STILLPOINT_ITER_ENTRY_(iter, at, member); stillpoint_map_next(iter))
 
@@ -72,7 +72,7 @@
     for ((at) = stillpoint_map_first_duplicate((map), (hash), (match), (key), (iter)); (at);          \
          (at) = stillpoint_map_next_duplicate((iter), (match), (key)))
 
-/* The same, of the objects that they are part of. */
+/* The same for the objects that contain the nodes. */
 #define stillpoint_map_for_each_entry_duplicate(map, hash, match, key, iter, at, member)              \
     for (stillpoint_map_first_duplicate((map), (hash), (match), (key), (iter));                       \
          STILLPOINT_ITER_ENTRY_(iter, at, member); stillpoint_map_next_duplicate((iter), (match), (key)))

@@ -3,23 +3,23 @@
  *
  *     rcu_obj_base<T, D>     base of objects that are retired without allocating
  *     rcu_domain             sections; Lockable, so std::scoped_lock and std::unique_lock work with it
- *     rcu_default_domain()   the one rcu_domain: Stillpoint's global domain, the same that C and Rust code in the process use
+ *     rcu_default_domain()   the one rcu_domain: Stillpoint's global domain, shared with the process's C and Rust code
  *     rcu_synchronize(), rcu_barrier(), rcu_retire()
  *
- * in namespace stillpoint. With STILLPOINT_STD_RCU defined before the first inclusion the names are in std too, with __cpp_lib_rcu,
- * unless the standard library has them; then its <rcu> is included instead, and its names stay its own.
+ * in namespace stillpoint. If STILLPOINT_STD_RCU is defined before the first inclusion, the names are in std too, with __cpp_lib_rcu; but
+ * if the standard library has its own <rcu>, that is included instead.
  *
  * Extensions, never in std: domains for readers that sleep (rcu_trace_*) and for readers by quiescent states (rcu_qsbr_*).
  *
- * Deleters run on a thread of the library (or in rcu_barrier(), if the system gave no thread), one at a time for each domain, in no order
- * that a program may rely on. While the process exits, a pending deleter may run, even while static objects are destroyed, or never:
- * call rcu_barrier() at the end of main() if either matters. A plug-in calls it before dlclose(), for
- * each domain that it has retired in: deleters that are pending lie in the plug-in, which is unloaded (what clang++ has made, and often g++).
- * A deleter that throws, and what would wait for itself for ever (a synchronize in a section, a barrier in a deleter), end in
- * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.
+ * Deleters run on a library thread (or in rcu_barrier(), if the system refused a thread), one at a time per domain, in unspecified order.
+ * When the process exits, a pending deleter may run, even while static objects are destroyed, or never: call rcu_barrier() at the end of
+ * main() if either matters. A plug-in calls it for each domain that it has retired in before dlclose(), which unloads the code of pending
+ * deleters (always if clang++ compiled it, often if g++ did). A deleter that throws, and a call that would wait for itself for ever (a
+ * synchronize in a section, a barrier in a deleter), end in std::terminate() after a message: the standard makes the functions noexcept, so
+ * they cannot report an error.
  *
- * Under ThreadSanitizer the header tells it what the library orders, which it cannot see by itself. It does see the library's own malloc()
- * and free(): run with the suppressions in share/stillpoint/tsan.supp.
+ * The header tells ThreadSanitizer about the library's orderings, which it cannot see. It does see the library's own malloc() and free():
+ * run with the suppressions in share/stillpoint/tsan.supp.
  */
 #ifndef STILLPOINT_RCU_HPP
 #define STILLPOINT_RCU_HPP
@@ -54,7 +54,7 @@ extern "C" void __tsan_release(void *address);
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
-/* The layout must be one and the same in C++17 and C++20. */
+/* The layout must be the same in C++17 and C++20. */
 #pragma clang diagnostic ignored "-Wc++20-extensions"
 #pragma clang diagnostic ignored "-Wc++20-attribute-extensions"
 #endif
@@ -70,10 +70,10 @@ class rcu_obj_base;
 namespace bases {
 
 /*
- * What the library links a retired object by. It is initialised so that objects can be constants, and copies of them are copies of
- * something; and a base class, so that the way back to the object is a static_cast. Programs derive from it, so
- *  - its names must be found nowhere else: a name that is found in two bases is ambiguous, private or not;
- *  - its namespace has no function, and it has no friend: for calls with a user's object argument-dependent lookup finds what is here.
+ * The library's link of a retired object. It is initialised, so that objects can be constants and copies read no indeterminate values; and
+ * it is a base class, so that a static_cast leads back to the object. Programs derive from it, so
+ *  - its member names must be unique: a name that two bases have is ambiguous, private or not;
+ *  - its namespace has no functions, and it has no friends: argument-dependent lookup would find them for calls with a user's object.
  */
 struct stillpoint_link_ {
     struct stillpoint_head stillpoint_head_ {};
@@ -82,12 +82,12 @@ struct stillpoint_link_ {
 } // namespace bases
 
 /*
- * In these headers every call is qualified, and std::addressof() stands for the operator &: argument-dependent lookup would find functions beside
- * the user's types, or, for C's structs, in the global namespace, and a template there that takes anything would be the better match.
+ * Every call in these headers is qualified, and std::addressof() replaces the & operator: argument-dependent lookup would find functions in
+ * the namespaces of the user's types, or the global one for C's structs, and a template there that takes anything would match better.
  */
 namespace detail {
 
-/* What ends a program that asks for what cannot be. */
+/* Terminates after misuse, with a message. */
 [[noreturn]] inline __attribute__((cold, noinline)) void refuse(const char *message) noexcept
 {
     std::fputs("stillpoint: ", stderr);
@@ -96,7 +96,7 @@ namespace detail {
     std::terminate();
 }
 
-/* The object of each class of domains, and what names it in C. */
+/* The one object of each domain class, and its C handle. */
 template <class Domain>
 struct the {
     __attribute__((visibility("default"))) static inline Domain domain{};
@@ -120,7 +120,7 @@ inline struct stillpoint_domain *native(const rcu_qsbr_domain &) noexcept
 template <class Domain>
 inline constexpr bool is_extension = std::is_same_v<Domain, rcu_trace_domain> || std::is_same_v<Domain, rcu_qsbr_domain>;
 
-/* What ThreadSanitizer is told: all before `leave` in one thread is ordered before all after a later `enter` in another. */
+/* Tells ThreadSanitizer that everything before `leave` in one thread happens before everything after a later `enter` in another. */
 template <class Domain>
 inline void leave([[maybe_unused]] Domain &domain) noexcept
 {
@@ -172,7 +172,7 @@ inline void barrier(Domain &domain) noexcept
     detail::enter(domain);
 }
 
-/* [saferecl.rcu.general] Whether T has one base rcu_obj_base<X, Y>, whatever X and Y are: with two there is nothing to be deduced. */
+/* [saferecl.rcu.general] Whether T has exactly one base rcu_obj_base<X, Y>, for any X and Y: with two, deduction fails. */
 template <class X, class Y>
 void deduce(rcu_obj_base<X, Y> *);
 
@@ -182,7 +182,7 @@ inline constexpr bool has_one_base = false;
 template <class T>
 inline constexpr bool has_one_base<T, std::void_t<decltype(detail::deduce(std::declval<T *>()))>> = true;
 
-/* Whether Base is a base of T that is public (or the pointer would not convert) and not virtual (or there were no way back). */
+/* Whether Base is a base of T that is public (otherwise the pointer does not convert) and not virtual (otherwise it does not convert back). */
 template <class T, class Base, class = void>
 inline constexpr bool is_protectable = false;
 
@@ -197,7 +197,7 @@ inline constexpr bool is_deleter = false;
 template <class D, class P>
 inline constexpr bool is_deleter<D, P, std::void_t<decltype(std::declval<D &>()(std::declval<P &>()))>> = true;
 
-/* An object without a link, and its deleter: what rcu_retire() allocates. */
+/* The link of an object that has none, and its deleter; allocated by rcu_retire(). */
 template <class T, class D, class Domain>
 struct retired : bases::stillpoint_link_ {
     T *object;
@@ -221,7 +221,7 @@ void retire(T *object, D &deleter, Domain &domain)
 {
     static_assert(std::is_move_constructible_v<D>, "[saferecl.rcu.domain.func]: the deleter of rcu_retire() must be move-constructible");
     static_assert(is_deleter<D, T *>, "[saferecl.rcu.domain.func]: rcu_retire() needs that deleter(pointer) is well-formed");
-    /* Where either throws, nothing has been scheduled. */
+    /* If either throws, nothing has been scheduled. */
     auto *waiting = ::new retired<T, D, Domain>(object, std::move(deleter));
     detail::schedule(domain, *waiting, &retired<T, D, Domain>::run);
 }
@@ -229,8 +229,8 @@ void retire(T *object, D &deleter, Domain &domain)
 } // namespace detail
 
 /*
- * [saferecl.rcu.domain] A domain of sections ("regions of RCU protection"). There is one object of it, rcu_default_domain(); as in the
- * standard there is no way to make, copy or move another. Separate domains: stillpoint_domain_new() in C.
+ * [saferecl.rcu.domain] A domain of sections ("regions of RCU protection"). Its only object is rcu_default_domain(); as in the standard, no
+ * other can be made, copied or moved. Separate domains: stillpoint_domain_new() in C.
  *
  * Meets Cpp17Lockable: std::scoped_lock in_section(stillpoint::rcu_default_domain()).
  */
@@ -240,15 +240,16 @@ public:
     rcu_domain &operator=(const rcu_domain &) = delete;
 
     /*
-     * Opens a section, or one more level of it: what is found in it is not deleted before its end. Some two loads and a store, inlined;
-     * never blocks. A thread's first registers it, which allocates. 65,535 levels; one more aborts. [saferecl.rcu.domain.members]
+     * Opens a section, or one more level of it: objects found in it are not deleted before it ends. About two loads and a store, inlined;
+     * never blocks. A thread's first section registers the thread, which allocates. Nests up to 65,535 levels; one more aborts.
+     * [saferecl.rcu.domain.members]
      */
     void lock() noexcept
     {
         ::stillpoint_read_lock();
     }
 
-    /* lock(), and returns true: readers are never refused. [saferecl.rcu.domain.members] */
+    /* Calls lock() and returns true: readers are never refused. [saferecl.rcu.domain.members] */
     bool try_lock() noexcept
     {
         lock();
@@ -256,8 +257,8 @@ public:
     }
 
     /*
-     * Closes what this thread opened last. Some two loads and a store; at the end of the outermost level it wakes a waiter,
-     * and runs no deleters. Terminates if nothing is open. [saferecl.rcu.domain.members]
+     * Closes the level that this thread opened last. About two loads and a store; the end of the outermost level wakes a waiter. Runs no
+     * deleters. Terminates if no section is open. [saferecl.rcu.domain.members]
      */
     void unlock() noexcept
     {
@@ -279,8 +280,8 @@ private:
 }
 
 /*
- * Waits until all sections that had begun before have ended; they happen before the return. Blocks for as long as readers take; some
- * hundred nanoseconds without any. Terminates inside a section of the domain. [saferecl.rcu.domain.func]
+ * Waits until all sections that began before the call have ended; they happen before the return. Blocks for as long as readers take; costs
+ * some hundred nanoseconds without readers. Terminates inside a section of the domain. [saferecl.rcu.domain.func]
  */
 inline void rcu_synchronize(rcu_domain &domain = rcu_default_domain()) noexcept
 {
@@ -288,10 +289,10 @@ inline void rcu_synchronize(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Waits until every deleter whose scheduling happens before the call has returned; they happen before the return. Blocks for a grace period
- * and for as long as they take; not at all if none is pending (it is no rcu_synchronize()). It does not wait for what they schedule in
- * their turn. Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending
- * one waits for; in a section that began after all were scheduled it works. [saferecl.rcu.domain.func]
+ * Waits until every deleter whose scheduling happens before the call has returned; the deleters happen before the return. Blocks for a
+ * grace period and for the deleters; not at all if none is pending (it is no rcu_synchronize()). Does not wait for deleters that these
+ * schedule. Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending
+ * deleter waits for; it works in a section that began after all were scheduled. [saferecl.rcu.domain.func]
  */
 inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 {
@@ -299,12 +300,12 @@ inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Evaluates d1(p) after the sections that may have found the object, with d1 moved from d; d1 is then destroyed, on the same thread.
- * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; some hundred nanoseconds in all), so that anything can be
- * retired, also the same pointer twice with a deleter that only counts; throws std::bad_alloc, or what moving the deleter throws, and has
- * then scheduled nothing. Does not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
+ * Evaluates d1(p) once all sections that may have found the object have ended, with d1 moved from d; then destroys d1 on the same thread.
+ * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; some hundred nanoseconds in all), so any object can be
+ * retired, even twice if the deleter only counts. Throws std::bad_alloc, or what moving the deleter throws; nothing is then scheduled. Does
+ * not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
  *
- * Readers that begin from now on must not find the object. The deleter must not throw: that terminates.
+ * Readers that begin after the call must not find the object. A deleter that throws terminates.
  */
 template <class T, class D = std::default_delete<T>>
 void rcu_retire(T *p, D d = D(), rcu_domain &domain = rcu_default_domain())
@@ -314,32 +315,32 @@ void rcu_retire(T *p, D d = D(), rcu_domain &domain = rcu_default_domain())
 
 /*
  * [saferecl.rcu.base] Base class of objects that are retired without allocating: `struct node : rcu_obj_base<node> { ... }`.
- * Public, not virtual, once: retire() does not compile otherwise. Four words, and the deleter unless it is empty; trivially copyable if
- * the deleter is. T may be incomplete where this is named as its base.
+ * The base must be public, not virtual, and the only one; otherwise retire() does not compile. Takes four words, plus the deleter unless
+ * that is empty; trivially copyable if the deleter is. T may be incomplete where this is named as its base.
  *
  * D is a function object, default-constructible and move-assignable, that takes a T *. A copy of an object is not retired, even if the
- * original is; copying while another thread retires the original is a data race, as it is with the standard's.
+ * original is; copying while another thread retires the original is a data race, as in the standard.
  */
 template <class T, class D = std::default_delete<T>>
 class rcu_obj_base : private bases::stillpoint_link_ {
 public:
     /*
-     * Has deleter(addressof(x)) evaluated, where x is the T that this is the base of, after all sections that may have found it; the
-     * deleter, assigned from d, lies in the object. Some tens of nanoseconds, for a grace period's cookie and a place in the queue;
-     * allocates nothing; neither blocks nor runs deleters; may be called in sections and in deleters. Only the first use of the domain in a
-     * process allocates, and starts the thread that runs deleters; if there is no memory for that, the library uses its reserve.
+     * Evaluates deleter(addressof(x)), where x is the T that has this base, once all sections that may have found x have ended; the
+     * deleter, assigned from d, lies in the object. Costs some tens of nanoseconds; allocates nothing; neither blocks nor runs deleters;
+     * may be called in sections and in deleters. Only the first use of the domain in a process allocates, and starts the thread that runs
+     * deleters; if there is no memory for that, the library uses its reserve.
      *
-     * Once for each object, after which readers that begin must not find it. Twice is undefined; where the library tells of misuse (built for
-     * debugging, or with STILLPOINT_DEBUG in the environment) and on x86-64 it ends the process with a message, if the object still waits
-     * in the same domain. That the assignment or the deleter throws terminates. A deleter that deletes the object must not use its own members
-     * after that, for they were in it.
+     * Call it once per object; readers that begin later must not find the object. A second call is undefined; on x86-64, if the library
+     * reports misuse (a debug build, or STILLPOINT_DEBUG in the environment), it ends the process with a message while the object is still
+     * pending in the same domain. An assignment or a deleter that throws terminates. A deleter that deletes the object must not use its own
+     * members afterwards: they were part of it.
      */
     void retire(D d = D(), rcu_domain &domain = rcu_default_domain()) noexcept
     {
         stillpoint_retire_(d, domain);
     }
 
-    /* Extension: as retire(), after the readers of another flavour. */
+    /* Extension: retires after the readers of another flavour. */
     template <class Domain, std::enable_if_t<detail::is_extension<Domain>, int> = 0>
     void retire(D d, Domain &domain) noexcept
     {

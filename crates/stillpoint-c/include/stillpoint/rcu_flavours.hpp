@@ -1,4 +1,4 @@
-/* The extensions of <stillpoint/rcu.hpp>, which includes this; not for programs: readers of the other flavours. SPDX: MIT OR Apache-2.0 */
+/* The extensions of <stillpoint/rcu.hpp>, which includes this file; programs do not: readers of the other flavours. SPDX: MIT OR Apache-2.0 */
 #ifndef STILLPOINT_RCU_FLAVOURS_HPP
 #define STILLPOINT_RCU_FLAVOURS_HPP
 
@@ -7,8 +7,8 @@ namespace stillpoint {
 /* ---- Extensions: readers that sleep. ---- */
 
 /*
- * The domain of readers that sleep, block and last for minutes without holding up the other one: the kernel's RCU Tasks Trace. One
- * object, rcu_trace_default_domain(); Lockable; a section belongs to its thread.
+ * The domain of readers that sleep, block or run for minutes without holding up the default domain: the kernel's RCU Tasks Trace. Its only
+ * object is rcu_trace_default_domain(). Lockable; a section belongs to its thread.
  */
 class __attribute__((visibility("default"))) rcu_trace_domain {
 public:
@@ -21,14 +21,14 @@ public:
         ::stillpoint_trace_read_lock();
     }
 
-    /* lock(), and returns true. */
+    /* Calls lock() and returns true. */
     bool try_lock() noexcept
     {
         lock();
         return true;
     }
 
-    /* Closes what this thread opened last. Terminates if nothing is open. */
+    /* Closes the level that this thread opened last. Terminates if no section is open. */
     void unlock() noexcept
     {
         detail::leave(*this);
@@ -51,28 +51,28 @@ private:
 /* ---- Extensions: readers by quiescent states. ---- */
 
 /*
- * The domain of threads that read all the time and say when they do not: one object, rcu_qsbr_default_domain(). Its lock() and unlock()
- * cost nothing and protect only in threads that are registered (by rcu_qsbr_thread) and online.
+ * The domain of threads that always read, except when they say otherwise. Its only object is rcu_qsbr_default_domain(). Its lock() and
+ * unlock() cost nothing and protect only in threads that are registered (by rcu_qsbr_thread) and online.
  */
 class __attribute__((visibility("default"))) rcu_qsbr_domain {
 public:
     rcu_qsbr_domain(const rcu_qsbr_domain &) = delete;
     rcu_qsbr_domain &operator=(const rcu_qsbr_domain &) = delete;
 
-    /* Nothing, but that the compiler moves no access out. */
+    /* Only a compiler barrier. */
     void lock() noexcept
     {
         ::stillpoint_qsbr_read_lock();
     }
 
-    /* lock(), and returns true. */
+    /* Calls lock() and returns true. */
     bool try_lock() noexcept
     {
         lock();
         return true;
     }
 
-    /* Nothing, but that the compiler moves no access out. */
+    /* Only a compiler barrier. */
     void unlock() noexcept
     {
         ::stillpoint_qsbr_read_unlock();
@@ -90,8 +90,8 @@ private:
 }
 
 /*
- * Says that this thread uses nothing that it has found: two loads and a comparison if no grace period began since the last time. Does
- * nothing in a thread that is not registered, or offline.
+ * Declares that this thread uses nothing that it has found. Costs two loads and a comparison if no grace period began since the last call.
+ * Does nothing in a thread that is offline or not registered.
  */
 inline void rcu_qsbr_quiescent_state() noexcept
 {
@@ -100,15 +100,15 @@ inline void rcu_qsbr_quiescent_state() noexcept
 }
 
 /*
- * Makes its thread a reader by quiescent states, online, for as long as it lives. Must be destroyed by the thread that made it. A second
- * one in a thread does nothing, as long as the first lives.
+ * Registers its thread as an online reader by quiescent states for as long as the object lives. The same thread must destroy it. A second
+ * one in a thread does nothing while the first lives.
  */
 class rcu_qsbr_thread {
 public:
-    /* Registers; allocates. std::bad_alloc (without exceptions it terminates). Terminates at a thread's very end, where there is nothing to register with. */
+    /* Allocates; throws std::bad_alloc (without exceptions, terminates). Terminates at a thread's very end, when it can no longer register. */
     [[nodiscard]] rcu_qsbr_thread() : mine_(registers()) {}
 
-    /* Everything that was found is given up. */
+    /* Pointers found before must not be used afterwards. */
     ~rcu_qsbr_thread()
     {
         if (mine_) {
@@ -141,8 +141,8 @@ private:
 };
 
 /*
- * Offline for as long as it lives, around everything that may block: nothing that was found before may be used after. Does nothing in a
- * thread that is offline or not registered.
+ * Takes its thread offline for as long as the object lives, around anything that may block: pointers found before must not be used
+ * afterwards. Does nothing in a thread that is offline or not registered.
  */
 class rcu_qsbr_offline {
 public:
@@ -168,9 +168,9 @@ private:
     bool was_online_;
 };
 
-/* ---- Extensions: what both have. ---- */
+/* ---- Extensions: common to both. ---- */
 
-/* A section for as long as it lives: std::scoped_lock of the flavour's domain, without an argument. */
+/* A section that lasts as long as the object: std::scoped_lock of the flavour's domain, without an argument. */
 template <class Domain>
 class rcu_flavour_guard {
 public:
@@ -191,33 +191,33 @@ public:
 using rcu_trace_guard = rcu_flavour_guard<rcu_trace_domain>;
 using rcu_qsbr_guard = rcu_flavour_guard<rcu_qsbr_domain>;
 
-/* Waits for the readers that sleep; as the other one. */
+/* Waits for readers that sleep; otherwise as for rcu_domain. */
 inline void rcu_synchronize(rcu_trace_domain &domain) noexcept
 {
     detail::synchronize(domain);
 }
 
-/* Waits for the deleters that wait for them; as the other one. */
+/* Waits for deleters in the trace domain; otherwise as for rcu_domain. */
 inline void rcu_barrier(rcu_trace_domain &domain) noexcept
 {
     detail::barrier(domain);
 }
 
-/* Waits for the readers by quiescent states, the calling thread offline meanwhile: nothing that it found before may be used after. */
+/* Waits for readers by quiescent states, with the calling thread offline: pointers found before must not be used afterwards. */
 inline void rcu_synchronize(rcu_qsbr_domain &domain) noexcept
 {
     const rcu_qsbr_offline meanwhile;
     detail::synchronize(domain);
 }
 
-/* Waits for the deleters that wait for them, the calling thread offline meanwhile. */
+/* Waits for deleters in the QSBR domain, with the calling thread offline. */
 inline void rcu_barrier(rcu_qsbr_domain &domain) noexcept
 {
     const rcu_qsbr_offline meanwhile;
     detail::barrier(domain);
 }
 
-/* rcu_retire() after the readers of another flavour. */
+/* Retires after the readers of another flavour. */
 template <class T, class D, class Domain, std::enable_if_t<detail::is_extension<Domain>, int> = 0>
 void rcu_retire(T *p, D d, Domain &domain)
 {

@@ -1,16 +1,16 @@
 /*
- * Lists that are read in read-side critical sections while one writer at a time changes them: the kernel's names. SPDX: MIT OR Apache-2.0
+ * Lists that readers walk in read-side critical sections while one writer at a time changes them, with the kernel's names. SPDX: MIT OR Apache-2.0
  *
- * A list is a ring of struct list_head, a table's bucket a chain of struct hlist_node from a head of one word. Entries embed them. Writers exclude
- * each other, and wait for a grace period (or leave that to kvfree_rcu() or call_rcu()) between taking an entry off and freeing it or putting it
- * on a list again. Readers walk forwards; `prev` and `pprev` are the writers' alone.
+ * A list is a ring of struct list_head; a table's bucket is a chain of struct hlist_node with a head of one word. Entries embed them. Writers
+ * exclude each other, and wait for a grace period (or leave that to kvfree_rcu() or call_rcu()) between unlinking an entry and freeing it or
+ * adding it to a list again. Readers walk forwards; only writers use `prev` and `pprev`.
  *
- *  - What is added is whole before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
- *  - Unlinking the entry before it is a release too: a reader that comes by the new link has not seen the store that linked the entry.
+ *  - An added entry is complete before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
+ *  - Unlinking the entry before it is a release too: a reader that takes the new link has not seen the store that linked the entry.
  *  - A removed entry keeps its `next`, so a reader on it returns to the list. Its back link is cleared, so removing it twice faults at once.
  *
- * Functions that change nothing that a reader could see (`list_empty()` for a writer, say) are those of the kernel's list.h. A program that
- * has struct list_head and struct hlist_head from another header, with these fields, defines STILLPOINT_OWN_LISTS before it includes this.
+ * Functions without effects that a reader could see (a writer's `list_empty()`, say) are those of the kernel's list.h. If another header defines
+ * struct list_head and struct hlist_head, with these fields, define STILLPOINT_OWN_LISTS before including this one.
  */
 #ifndef STILLPOINT_RCULIST_H
 #define STILLPOINT_RCULIST_H
@@ -76,7 +76,7 @@ STILLPOINT_INLINE_ int hlist_empty(const struct hlist_head *head)
 
 /* ---- Rings ---- */
 
-/* Makes a head an empty list where readers may be looking at it already. */
+/* Makes a list empty while readers may already be looking at it. */
 STILLPOINT_INLINE_ void INIT_LIST_HEAD_RCU(struct list_head *list)
 {
     __atomic_store_n(&list->next, list, __ATOMIC_RELAXED);
@@ -91,19 +91,19 @@ STILLPOINT_INLINE_ void stillpoint_list_add_(struct list_head *added, struct lis
     after->prev = added;
 }
 
-/* As the first entry. */
+/* Adds the first entry. */
 STILLPOINT_INLINE_ void list_add_rcu(struct list_head *added, struct list_head *head)
 {
     stillpoint_list_add_(added, head, head->next);
 }
 
-/* As the last one. */
+/* Adds the last entry. */
 STILLPOINT_INLINE_ void list_add_tail_rcu(struct list_head *added, struct list_head *head)
 {
     stillpoint_list_add_(added, head->prev, head);
 }
 
-/* Takes an entry off. It may be freed, or added again, after a grace period. */
+/* Unlinks an entry. It may be freed, or added again, after a grace period. */
 STILLPOINT_INLINE_ void list_del_rcu(struct list_head *entry)
 {
     entry->next->prev = entry->prev;
@@ -111,7 +111,7 @@ STILLPOINT_INLINE_ void list_del_rcu(struct list_head *entry)
     entry->prev = STILLPOINT_NULL_;
 }
 
-/* Puts an entry in the place of another one: a reader finds one of them. The old one as after list_del_rcu(). */
+/* Replaces an entry: a reader finds the old or the new one. The old one is then as after list_del_rcu(). */
 STILLPOINT_INLINE_ void list_replace_rcu(struct list_head *old, struct list_head *added)
 {
     added->next = old->next;
@@ -122,8 +122,8 @@ STILLPOINT_INLINE_ void list_replace_rcu(struct list_head *old, struct list_head
 }
 
 /*
- * Moves all entries of a list to the front of another one. Readers of the first may be on it meanwhile: `sync`, which waits for a grace period
- * (synchronize_rcu, say), is called when no more of them come, and before its entries lead elsewhere. New ones find it empty.
+ * Moves all entries of `list` to the front of `head`. Readers may be on `list` meanwhile: it is emptied first, so that new readers find nothing;
+ * then `sync` waits for a grace period (synchronize_rcu, say); only then are the entries linked elsewhere.
  */
 STILLPOINT_INLINE_ void list_splice_init_rcu(struct list_head *list, struct list_head *head, void (*sync)(void))
 {
@@ -143,7 +143,7 @@ STILLPOINT_INLINE_ void list_splice_init_rcu(struct list_head *list, struct list
 /* The link itself: `rcu_dereference(list_next_rcu(list))`. */
 #define list_next_rcu(list) (*(&(list)->next))
 
-/* The entry of a link that may be changing: `list_entry_rcu(head->next, struct thing, link)`. */
+/* The entry of a link that may change meanwhile: `list_entry_rcu(head->next, struct thing, link)`. */
 #define list_entry_rcu(link, type, member) STILLPOINT_AROUND_(rcu_dereference(link), type, member)
 
 STILLPOINT_INLINE_ struct list_head *stillpoint_next_or_null_(struct list_head *head, struct list_head *at)
@@ -162,33 +162,33 @@ STILLPOINT_INLINE_ void *stillpoint_around_or_null_(void *link, size_t offset)
     return link ? STILLPOINT_CAST_(char *, link) - offset : STILLPOINT_NULL_;
 }
 
-/* A void pointer as one of another type. */
+/* Casts a void pointer. */
 #ifdef __cplusplus
 #define STILLPOINT_OF_VOID_(type, pointer) static_cast<type>(pointer)
 #else
 #define STILLPOINT_OF_VOID_(type, pointer) ((type)(pointer))
 #endif
 
-/* The first entry, or NULL: one look, where list_empty() and a look after it are two. */
+/* The first entry, or NULL. Loads the link once, unlike list_empty() followed by a load. */
 #define list_first_or_null_rcu(head, type, member) \
     STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_first_or_null_(head), offsetof(type, member)))
-/* The one behind `at`, or NULL. */
+/* The entry after `at`, or NULL. */
 #define list_next_or_null_rcu(head, at, type, member) \
     STILLPOINT_OF_VOID_(type *, stillpoint_around_or_null_(stillpoint_next_or_null_((head), (at)), offsetof(type, member)))
 
-/* The kernel's loops take a condition, too, under which no section is needed: it is left out of account. */
+/* The kernel's loops also take a condition under which no section is needed; it is ignored. */
 #define STILLPOINT_FIRST_(first, ...) first
 
-/* For each entry, in a section: `list_for_each_entry_rcu(at, head, member)`. */
+/* Visits each entry, inside a section: `list_for_each_entry_rcu(at, head, member)`. */
 #define list_for_each_entry_rcu(at, head, ...) STILLPOINT_LIST_EACH_(at, head, STILLPOINT_FIRST_(__VA_ARGS__, 0))
 #define STILLPOINT_LIST_EACH_(at, head, member)                                                   \
     for ((at) = list_entry_rcu((head)->next, __typeof__(*(at)), member); &(at)->member != (head); \
          (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
-/* From behind `at`, which the section has found. */
+/* Continues after `at`, which the section has found. */
 #define list_for_each_entry_continue_rcu(at, head, member)                                                       \
     for ((at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member); &(at)->member != (head); \
          (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
-/* From `at` on. */
+/* Continues with `at`. */
 #define list_for_each_entry_from_rcu(at, head, member) \
     for (; &(at)->member != (head); (at) = list_entry_rcu((at)->member.next, __typeof__(*(at)), member))
 
@@ -224,7 +224,7 @@ STILLPOINT_INLINE_ void hlist_add_before_rcu(struct hlist_node *added, struct hl
     stillpoint_hlist_add_(added, after->pprev);
 }
 
-/* As the last one: walks all of them. */
+/* Adds the last node: walks the whole chain. */
 STILLPOINT_INLINE_ void hlist_add_tail_rcu(struct hlist_node *added, struct hlist_head *head)
 {
     struct hlist_node **place = &head->first;
@@ -235,7 +235,7 @@ STILLPOINT_INLINE_ void hlist_add_tail_rcu(struct hlist_node *added, struct hlis
     stillpoint_hlist_add_(added, place);
 }
 
-/* Takes a node off. It may be freed, or added again, after a grace period. */
+/* Unlinks a node. It may be freed, or added again, after a grace period. */
 STILLPOINT_INLINE_ void hlist_del_rcu(struct hlist_node *node)
 {
     rcu_assign_pointer(*node->pprev, node->next);
@@ -245,7 +245,7 @@ STILLPOINT_INLINE_ void hlist_del_rcu(struct hlist_node *node)
     node->pprev = STILLPOINT_NULL_;
 }
 
-/* As above, for a node that may be on no chain. Afterwards it is unhashed. */
+/* The same for a node that may be on no chain. Afterwards it is unhashed. */
 STILLPOINT_INLINE_ void hlist_del_init_rcu(struct hlist_node *node)
 {
     if (node->pprev) {

@@ -1,15 +1,15 @@
 /*
- * The kernel's spellings of the RCU part, so that kernel code ports. SPDX: MIT OR Apache-2.0
+ * The kernel's names for the RCU functions, for porting kernel code. SPDX: MIT OR Apache-2.0
  *
- * What is not as in the kernel:
+ * Differences from the kernel:
  *  - Every thread may read without registering.
- *  - rcu_read_unlock() without a lock does nothing (in debug builds it says so).
- *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: its callers could not go on, because they
- *    would free what they still use. So does call_rcu() with a head that is queued. The native functions return -EDEADLK and -EBUSY.
- *  - kvfree_rcu() and kfree_rcu() free what malloc() gave, and return 0, or -ENOMEM for one argument inside a section. With two,
- *    -EINVAL if the head lies beyond the block's first 4,096 bytes.
- *  - struct rcu_head is a macro for struct stillpoint_head, of four words.
- *  - Readers of an srcu_struct leave it on the thread that entered it; stillpoint_domain_guard() is for those that do not.
+ *  - rcu_read_unlock() without a lock does nothing (debug builds report it).
+ *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: a caller that went on would free memory
+ *    that it still uses. call_rcu() with a queued head does so, too. The native functions return -EDEADLK and -EBUSY.
+ *  - kvfree_rcu() and kfree_rcu() free blocks of malloc() and return 0. With one argument, -ENOMEM inside a section if memory is short; with
+ *    two, -EINVAL if the head lies beyond the block's first 4,096 bytes.
+ *  - struct rcu_head is a macro for struct stillpoint_head (four words).
+ *  - A reader of an srcu_struct must leave it on the thread that entered it; otherwise use stillpoint_domain_guard().
  */
 #ifndef STILLPOINT_RCUPDATE_H
 #define STILLPOINT_RCUPDATE_H
@@ -40,7 +40,7 @@ STILLPOINT_INLINE_ void init_rcu_head(struct rcu_head *head)
 #define __rcu
 #endif
 
-/* The value, as something of the pointer's type. */
+/* Casts the value to the pointer's type. */
 #ifdef __cplusplus
 #define STILLPOINT_AS_(pointer, value) static_cast<__typeof__(pointer)>(value)
 #else
@@ -56,7 +56,7 @@ STILLPOINT_INLINE_ void init_rcu_head(struct rcu_head *head)
 #define rcu_pointer_handoff(pointer) (pointer)
 #define rcu_assign_pointer(pointer, value) __atomic_store_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_RELEASE)
 #define RCU_INIT_POINTER(pointer, value) __atomic_store_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_RELAXED)
-/* The updater is alone, but readers are not: an exchange is what needs no temporary. */
+/* There is only one updater; the exchange merely avoids a temporary. */
 #define rcu_replace_pointer(pointer, value, condition) \
     ((void)(condition), __atomic_exchange_n(&(pointer), STILLPOINT_AS_(pointer, value), __ATOMIC_ACQ_REL))
 #define unrcu_pointer(pointer) (pointer)
@@ -78,7 +78,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void rcu_read_unlock(void)
 
 /* ---- Grace periods ---- */
 
-/* Ends the process if it was refused. */
+/* Aborts if the call was refused. */
 STILLPOINT_INLINE_ void stillpoint_done_(int outcome, const char *what)
 {
     if (outcome != 0) {
@@ -169,7 +169,7 @@ struct srcu_struct {
 #define DEFINE_SRCU(name) struct srcu_struct name = {STILLPOINT_NULL_}
 #define DEFINE_STATIC_SRCU(name) static struct srcu_struct name = {STILLPOINT_NULL_}
 
-/* The domain of one that was defined statically is made at its first use. */
+/* Creates the domain of a statically defined srcu_struct at its first use. */
 STILLPOINT_INLINE_ struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct *srcu)
 {
     struct stillpoint_domain *domain = __atomic_load_n(&srcu->domain, __ATOMIC_ACQUIRE);
@@ -177,7 +177,7 @@ STILLPOINT_INLINE_ struct stillpoint_domain *stillpoint_srcu_(struct srcu_struct
         domain = stillpoint_domain_get_or_make(&srcu->domain);
     }
     if (domain == STILLPOINT_NULL_) {
-        /* That would be the global one, which others read and wait in. */
+        /* NULL would stand for the global domain, which others use. */
         stillpoint_abort(-12, "the first use of an srcu_struct"); /* -ENOMEM */
     }
     return domain;
@@ -189,7 +189,7 @@ STILLPOINT_INLINE_ int init_srcu_struct(struct srcu_struct *srcu)
     return srcu->domain != STILLPOINT_NULL_ ? 0 : -12; /* -ENOMEM */
 }
 
-/* There are no readers or waiters in it, nor will there be. */
+/* There must be no readers or waiters, now or later. */
 STILLPOINT_INLINE_ void cleanup_srcu_struct(struct srcu_struct *srcu)
 {
     if (srcu->domain != STILLPOINT_NULL_ && stillpoint_domain_destroy(srcu->domain) == 0) {

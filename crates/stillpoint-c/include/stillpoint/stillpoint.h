@@ -1,48 +1,46 @@
 /*
- * Stillpoint: kernel-style RCU, batched deferred frees and what stands on them, for C11 and C++17. SPDX: MIT OR Apache-2.0
+ * Stillpoint: kernel-style RCU, batched deferred frees and the parts built on them, for C11 and C++17. SPDX: MIT OR Apache-2.0
  *
- * Functions that return int return 0 (or what they say), or a negative errno. None unwinds, and no callback may unwind or longjmp out.
- * A domain that is NULL is the global one.
+ * Functions that return int return 0 (or the documented value) or a negative errno. None unwinds, and no callback may unwind or longjmp out. A NULL
+ * domain is the global one.
  *
- * Threads. All functions may be called from any thread, and all handles may be shared between threads: only the thread that ends a handle has to be the
- * last to use it. Threads need not register: the first section or free registers a thread, and its exit releases everything.
+ * Threads. Any thread may call any function, and threads may share all handles but a struct stillpoint_domain_reader; the call that ends a handle
+ * must be its last use. Threads need not register: the first section or free registers a thread, and its exit releases everything.
  *
- * Signal handlers may read (begin and leave sections of a domain, and find what is there) in threads for which stillpoint_domain_register_thread()
- * has returned 0 for that domain (NULL for the global one), and not once the thread's destructors run. They do nothing else. To have read there is
- * not enough: where memory was short the thread is not registered by it, and each of its sections takes a lock that the handler may have interrupted.
+ * Signal handlers may read (begin and leave sections of a domain, and look things up), and do nothing else. They may do so only in a thread for which
+ * stillpoint_domain_register_thread() has returned 0 for that domain (NULL for the global one), until the thread's destructors run. An earlier
+ * section is not enough: if memory was short, it did not register the thread, and each section takes a lock, which the handler may have interrupted.
  *
- * Cancellation. A thread that is cancelled inside a function of the library is undefined behaviour, as is one that leaves a callback by
- * cancellation: disable it (pthread_setcancelstate()) around all but the inlined functions of readers. A section that a cancelled thread is in
- * stays open, unless a cleanup handler or a destructor leaves it.
+ * Cancellation. Cancelling a thread inside a library function or a callback is undefined behaviour: disable cancellation (pthread_setcancelstate())
+ * around all but the inlined reader functions. A cancelled thread's section stays open unless a cleanup handler or a destructor leaves it.
  *
- * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
- * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
+ * Fork. In the child, the forking thread's sections stay open, other threads' sections have ended, and all functions work. Callbacks and frees that
+ * were pending at the fork run in the parent only (in the child, their heads stay taken).
  *
- * Memory. call_rcu() and kfree_rcu() with a head need none. Tenants, charges, areas, and room that is reserved in maps report -ENOMEM. Elsewhere
- * an allocation that fails ends the process. Where no service thread can be created, waiting threads do its work, and later calls try again.
+ * Memory. call_rcu() and kfree_rcu() with a head need none. Functions that document -ENOMEM return it; elsewhere an allocation that fails ends the
+ * process. If no service thread can be created, waiting threads do its work, and later calls try again.
  *
- * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in's pending functions are unloaded with the plug-in: before
- * dlclose(), it calls stillpoint_domain_barrier() for each domain that it has used. Do not link both forms of the library into one process.
+ * The library is never unloaded: dlclose() keeps it and its pending work. A plug-in's callbacks are unloaded with the plug-in, so it calls
+ * stillpoint_domain_barrier() for each domain that it has used before dlclose(). Do not link both the static and the shared library into one process.
  *
- * Stalls. What holds a grace period up for 10 s is reported on stderr, once, unless there is a function for that (stillpoint_domain_on_stall());
- * STILLPOINT_STALL=off, stderr or a number of seconds in the environment says otherwise.
+ * Stalls. A grace period that is held up for 10 s is reported once, on stderr or to a function (stillpoint_domain_on_stall()). STILLPOINT_STALL=off,
+ * stderr or a number of seconds in the environment overrides that.
  *
- * Bad use. With STILLPOINT_DEBUG=on in the environment when it is loaded, and always if built for debugging, the library says on stderr what
- * was wrong:
+ * Misuse. With STILLPOINT_DEBUG=on in the environment when it is loaded, and always in a debug build, the library reports on stderr:
  *
- *   null where an object is wanted              -EINVAL
+ *   null where an object is required            -EINVAL
  *   unlock without lock                         -EPERM; nothing happens
  *   QSBR functions of an unregistered thread    -EPERM
  *   registered twice                            -EEXIST
  *   a wait inside one's own section             -EDEADLK; nothing was waited for
- *   a reader of a domain used on another thread, or after its own has ended     undefined
- *   a head that waits for its function          -EBUSY, where it can be seen (x86-64; by stillpoint_kvfree() if built for debugging); else
- *                                               undefined, as it is for one that was given to kvfree
- *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; so an arena with its own domain
+ *   a domain's reader used on another thread, or after its own has ended        undefined
+ *   a head that is queued already               -EBUSY if detected (x86-64; by stillpoint_kvfree() in debug builds only); otherwise, and for a
+ *                                               head that was given to kvfree, undefined
+ *   a domain destroyed while it is read         -EBUSY, or -EDEADLK inside one's own section or a callback; likewise an arena with its own domain
  *   a thread that ends inside a section         the section stays open for ever, and is reported as a stall
  *   a block freed twice, a domain used after    undefined, as for free()
  *
- * In <stillpoint/rcupdate.h> a wait or a call_rcu() that is refused aborts, as its callers could not know.
+ * In <stillpoint/rcupdate.h> a wait or a call_rcu() that is refused aborts, because it cannot return an error.
  */
 #ifndef STILLPOINT_STILLPOINT_H
 #define STILLPOINT_STILLPOINT_H
@@ -62,9 +60,9 @@ extern "C++" {
 #define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
 
 /*
- * The fast paths of lock and unlock, or false. The orderings are those of the library's own read side, proved in its gp/engine.rs under these labels.
- * Where readers have to fence, or if the linker has given this program another stillpoint_started than the library's, the thread's record is never
- * cached here, and both functions take the slow path. `*started` is looked at after the record, which a signal handler may have cached between.
+ * The fast paths of lock and unlock; they return false if the slow path is needed. gp/engine.rs of the library proves the orderings under the same
+ * labels. If readers have to fence, or the linker has given this program another stillpoint_started than the library's, the thread's record is never
+ * cached here, so both return false. `*started` is read after the record, which a signal handler may have cached in between.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_enter_(struct stillpoint_record *record, const uint64_t *const *started)
 {
@@ -104,8 +102,8 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) int stillpoint_unlock_(int whi
 }
 
 /*
- * Returns whether the record that the calling thread has cached shows a section of it. Where it does not there may be one all the same: the record may
- * be the sentinel (a thread that is not bound, or whose readers fence; nested as deep as can be), or the section one that began without it.
+ * Returns whether the calling thread's cached record shows a section. False does not mean that there is none: the record may be the sentinel (of a
+ * thread that is not bound, or whose readers fence; its nesting is the maximum), or the section may have begun without the record.
  */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_(const struct stillpoint_record *record)
 {
@@ -113,9 +111,9 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_shows_section_
 }
 
 /*
- * Begins a read-side critical section of the global domain, or one more level of it: rcu_read_lock(). What is found in it is not freed
- * until it ends. Never blocks, never fails. A thread's first registers it, which allocates; after that it is async-signal-safe, unless memory was short.
- * 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever: a reported stall.
+ * Begins a read-side critical section of the global domain, or one more level of it: rcu_read_lock(). Objects found in it are not freed until it
+ * ends. Never blocks, never fails. A thread's first section registers the thread, which allocates; after that it is async-signal-safe, unless memory
+ * was short. Nests up to 65,535 levels; one more aborts. A thread that ends inside a section leaves it open for ever, which is reported as a stall.
  */
 STILLPOINT_INLINE_ void stillpoint_read_lock(void)
 {
@@ -128,7 +126,7 @@ STILLPOINT_INLINE_ int stillpoint_read_unlock(void)
     return stillpoint_unlock_(STILLPOINT_RCU_);
 }
 
-/* As above for readers that sleep, block, and last for minutes, in a separate domain: rcu_read_lock_trace(). */
+/* The same for readers that sleep, block or run for minutes, in a separate domain: rcu_read_lock_trace(). */
 STILLPOINT_INLINE_ void stillpoint_trace_read_lock(void)
 {
     stillpoint_lock_(STILLPOINT_TRACE_);
@@ -140,8 +138,8 @@ STILLPOINT_INLINE_ int stillpoint_trace_read_unlock(void)
 }
 
 /*
- * A section of a separate domain, or a nested level of it: stillpoint_domain_read_lock(), as fast as that of the global one. With what
- * stillpoint_domain_reader_init() has filled in on this thread; either half of the pair goes with either half of the other functions.
+ * Begins a section of a separate domain, or one more level of it, like stillpoint_domain_read_lock(), but as fast as in the global domain.
+ * stillpoint_domain_reader_init() has filled in `reader` on this thread. Each function of the pair may be combined with the other pair's.
  */
 STILLPOINT_INLINE_ void stillpoint_domain_reader_lock(const struct stillpoint_domain_reader *reader)
 {
@@ -157,8 +155,8 @@ STILLPOINT_INLINE_ int stillpoint_domain_reader_unlock(const struct stillpoint_d
 }
 
 /*
- * A section of a thread that is registered with stillpoint_qsbr_register() and online, which is inside one at all times: nothing, but that
- * the compiler moves no access out.
+ * Marks a section of a thread that is registered with stillpoint_qsbr_register() and online. Such a thread is always inside a section, so this is
+ * only a compiler barrier.
  */
 STILLPOINT_INLINE_ void stillpoint_qsbr_read_lock(void)
 {
@@ -171,8 +169,8 @@ STILLPOINT_INLINE_ void stillpoint_qsbr_read_unlock(void)
 }
 
 /*
- * Says that this thread uses nothing that it has found: urcu_qsbr_quiescent_state(). Two loads and a comparison if no grace period has
- * started since the last time. Does nothing while offline or unregistered.
+ * Declares that this thread uses nothing that it has found: urcu_qsbr_quiescent_state(). Costs two loads and a comparison if no grace period has
+ * started since the last call. Does nothing while offline or unregistered.
  */
 STILLPOINT_INLINE_ void stillpoint_qsbr_quiescent_state(void)
 {
@@ -235,7 +233,7 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_barrier_nested(void)
     return stillpoint_domain_kvfree_barrier_nested(STILLPOINT_NULL_);
 }
 
-/* rcu_read_lock_held(). In a section a few instructions and no call. */
+/* rcu_read_lock_held(). Inside a section it takes a few instructions and no call. */
 STILLPOINT_INLINE_ bool stillpoint_read_lock_held(void)
 {
     return stillpoint_shows_section_(stillpoint_thread.reader[STILLPOINT_RCU_].record) || stillpoint_domain_read_lock_held(STILLPOINT_NULL_);
@@ -247,7 +245,7 @@ STILLPOINT_INLINE_ bool stillpoint_trace_read_lock_held(void)
            stillpoint_domain_read_lock_held(stillpoint_trace_global());
 }
 
-/* A section of the global trace domain that belongs to the guard, not to a thread. */
+/* Begins a section of the global trace domain that belongs to the guard, not to a thread. */
 STILLPOINT_INLINE_ struct stillpoint_guard *stillpoint_trace_guard(void)
 {
     return stillpoint_domain_guard(stillpoint_trace_global());
@@ -258,14 +256,14 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_one_(void *block)
     return stillpoint_kvfree_buffered(stillpoint_thread.buffer, block);
 }
 
-/* A cast that programs in C++ which do without C's casts can include. */
+/* A cast that does not warn under C++'s -Wold-style-cast. */
 #ifdef __cplusplus
 #define STILLPOINT_CAST_(type, pointer) reinterpret_cast<type>(pointer)
 #else
 #define STILLPOINT_CAST_(type, pointer) ((type)(pointer))
 #endif
 
-/* The struct that a link or a node is part of. */
+/* The struct that contains a link or a node. */
 #define STILLPOINT_AROUND_(link, type, member) STILLPOINT_CAST_(type *, STILLPOINT_CAST_(char *, link) - offsetof(type, member))
 
 STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
@@ -276,9 +274,9 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 }
 
 /*
- * Calls free() with a block of malloc() after a grace period of the global domain: stillpoint_kvfree(block), which may fail inside a
- * section with -ENOMEM and then leaves the block to the caller; or, if the block is a struct with a stillpoint_head in its
- * first 4,096 bytes, stillpoint_kvfree(block, head's field), which needs no memory. Each evaluates its argument once. NULL does nothing.
+ * Calls free() with a block of malloc() after a grace period of the global domain. stillpoint_kvfree(block) may fail with -ENOMEM inside a section or
+ * a callback; the block is then still the caller's. stillpoint_kvfree(block, field) needs no memory: the field is a stillpoint_head in the block's
+ * first 4,096 bytes. Evaluates `block` once. NULL does nothing.
  */
 #define stillpoint_kvfree(...) STILLPOINT_THIRD_(__VA_ARGS__, STILLPOINT_KVFREE_2_, STILLPOINT_KVFREE_1_, 0)(__VA_ARGS__)
 #define STILLPOINT_THIRD_(one, two, three, ...) three

@@ -1,4 +1,4 @@
-/* The types of <stillpoint/stillpoint.h>, which includes this; not for programs. SPDX: MIT OR Apache-2.0 */
+/* The types of <stillpoint/stillpoint.h>, which includes this file; programs do not. SPDX: MIT OR Apache-2.0 */
 #ifndef STILLPOINT_TYPES_H
 #define STILLPOINT_TYPES_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No zero where C++ wants none for a pointer. */
+/* C++ compilers may warn of a 0 that stands for a null pointer. */
 #ifdef __cplusplus
 #define STILLPOINT_NULL_ nullptr
 #else
@@ -14,9 +14,9 @@
 #endif
 
 /*
- * How the headers' functions are inlined. In C++ they are inline, not static, so that inline functions and templates that call them are the same
- * in every file. They are hidden and tagged (and in extern "C++"), so that they clash neither with the program's functions nor with other versions of
- * these headers.
+ * Linkage of the headers' functions. In C++ they are inline, not static, so that inline functions and templates that call them are the same in every
+ * file. They are hidden and tagged (and in extern "C++"), so that they clash neither with the program's functions nor with other versions of these
+ * headers.
  */
 #ifdef __cplusplus
 #define STILLPOINT_INLINE_ inline __attribute__((visibility("hidden"), abi_tag("stillpoint")))
@@ -24,7 +24,7 @@
 #define STILLPOINT_INLINE_ static inline
 #endif
 
-/* For what is called for each object: not by way of a stub, where the compiler can do without. */
+/* For functions that are called once per object: calls them without a PLT stub if the compiler can. */
 #define STILLPOINT_NO_STUB_
 #if defined __has_attribute
 #if __has_attribute(noplt)
@@ -37,15 +37,15 @@
 extern "C" {
 #endif
 
-/* A domain of read-copy update: its sections delay its own grace periods only. */
+/* An RCU domain: its sections delay only its own grace periods. */
 struct stillpoint_domain;
 
 /* Names a grace period: see stillpoint_domain_get_state(). */
 typedef uint64_t stillpoint_cookie;
 
 /*
- * Queues an object for a callback or a free: the kernel's struct rcu_head, four words in the object. It needs no initialisation, which only
- * silences memory checkers. The library owns it from stillpoint_call() until the function is called.
+ * Links an object into the queue of callbacks or frees: the kernel's struct rcu_head, four words in the object. Initialising it only silences memory
+ * checkers. The library owns it from stillpoint_call() until the function is called.
  */
 struct stillpoint_head {
     void *opaque[4];
@@ -61,11 +61,11 @@ struct stillpoint_guard;
 struct stillpoint_stall;
 typedef void (*stillpoint_stall_function)(const struct stillpoint_stall *stall, void *data);
 
-/* What functions of the program's are given; the other handles are declared in functions.h. */
+/* Arguments of the program's callbacks; functions.h declares the other handles. */
 struct stillpoint_entry;
 struct stillpoint_relieved;
 
-/* Bytes that are charged to a tenant. Part of the object that they are for. */
+/* Bytes charged to a tenant. Keep it in the object that they are for. */
 struct stillpoint_charge {
     uint64_t opaque[2];
 };
@@ -78,26 +78,26 @@ typedef void (*stillpoint_release_function)(void *object);
 typedef int (*stillpoint_isolate_function)(struct stillpoint_entry *entry, void *object, void *data);
 typedef void (*stillpoint_relieved_function)(const struct stillpoint_relieved *relieved, void *data);
 
-/* What a program embeds in the objects of a map: see <stillpoint/map.h>. It needs no initialisation. */
+/* The node that a program embeds in each object of a map: see <stillpoint/map.h>. It needs no initialisation. */
 struct stillpoint_map_node {
     uint64_t opaque;
 };
 
-/* A place in a map, of a section. `node` is what was found last, or NULL. */
+/* A position in a map, valid in one section. `node` is the node found last, or NULL. */
 struct stillpoint_map_iter {
     struct stillpoint_map_node *node;
     uint64_t opaque[8];
 };
 
-/* For stillpoint_map_new(): the table does not shrink below what it is made for. */
+/* For stillpoint_map_new(): the table does not shrink by itself below its initial capacity. */
 #define STILLPOINT_MAP_KEEP_CAPACITY 1u
 
 typedef int (*stillpoint_match_function)(struct stillpoint_map_node *node, const void *key);
 typedef void (*stillpoint_map_node_function)(struct stillpoint_map_node *node, void *data);
 
-/* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
+/* ---- The inlined read side. The names and fields below are private to the library and its headers. ---- */
 
-/* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */
+/* A thread's record. Only its owner writes the word: the nesting depth in the low 16 bits, above them the grace period in which its section began. */
 struct stillpoint_record {
     uint64_t word;
     uint32_t flags;
@@ -107,14 +107,14 @@ struct stillpoint_record {
 
 #define STILLPOINT_NESTING_ 0xffffu
 
-/* What the outermost section of a global domain begins with: where it loads its word from, a line each. */
+/* The words that a global domain's outermost sections load when they begin, each on its own cache lines. */
 struct stillpoint_line {
     uint64_t word;
 } __attribute__((aligned(128)));
 
 extern struct stillpoint_line stillpoint_started[2];
 
-/* Who reads, and, for QSBR readers, where from. */
+/* A thread's record in a domain, and the address of the domain's word. RCU and trace readers take that from stillpoint_started instead. */
 struct stillpoint_reader {
     struct stillpoint_record *record;
     const uint64_t *started;
@@ -122,7 +122,7 @@ struct stillpoint_reader {
 
 enum { STILLPOINT_RCU_ = 0, STILLPOINT_TRACE_ = 1, STILLPOINT_QSBR_ = 2 };
 
-/* A thread's reader of a separate domain: see stillpoint_domain_reader_init(). On the thread's stack, or thread-local. */
+/* A thread's reader of a separate domain: see stillpoint_domain_reader_init(). Put it on the thread's stack, or make it thread-local. */
 struct stillpoint_domain_reader {
     struct stillpoint_reader reader;
     struct stillpoint_domain *domain;

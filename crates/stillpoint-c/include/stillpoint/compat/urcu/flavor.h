@@ -1,4 +1,4 @@
-/* A flavour as a structure of functions, for code that is to work with any: the hash table of liburcu-cds. SPDX: MIT OR Apache-2.0 */
+/* A flavour as a structure of functions, for code that works with any flavour: the hash table of liburcu-cds. SPDX: MIT OR Apache-2.0 */
 #ifndef _URCU_FLAVOR_H
 #define _URCU_FLAVOR_H
 
@@ -12,7 +12,7 @@ extern "C" {
 
 struct rcu_head;
 
-/* What call_rcu_before_fork() and its like call for a library that has its own thread. */
+/* Called by call_rcu_before_fork() and its like for a library that has its own thread. */
 struct urcu_atfork {
     void (*before_fork)(void *priv);
     void (*after_fork_parent)(void *priv);
@@ -21,8 +21,8 @@ struct urcu_atfork {
 };
 
 /*
- * The order is liburcu's, and part of its binary interface. The last two are there since 0.14: the libraries that stand in for those of 0.13 are
- * built without them, as the loader warns of a structure that is larger than the one a program was linked with.
+ * The order is liburcu's, and part of its ABI. The last two exist since 0.14. Libraries that replace those of 0.13 are built without them, because
+ * the loader warns of a structure larger than the one that a program was linked with.
  */
 struct rcu_flavor_struct {
     void (*read_lock)(void);
@@ -53,7 +53,7 @@ struct rcu_flavor_struct {
         .update_poll_state_synchronize_rcu = name(poll_state_synchronize_rcu),
 #endif
 
-/* A structure of functions that `name` has the flavour's names of. */
+/* A structure of functions; `name` makes the flavour's name of each. */
 #define STILLPOINT_STRUCTURE_(name)                                                         \
     {                                                                                       \
         .read_lock = name(read_lock),                                                       \
@@ -73,7 +73,7 @@ struct rcu_flavor_struct {
         STILLPOINT_POLLS_(name)                                                             \
     }
 
-/* A structure of the program's, of the flavour that the short names mean where it stands. */
+/* Defines a program's structure, for the flavour that the short names mean at that point. */
 #define DEFINE_RCU_FLAVOR(x) const struct rcu_flavor_struct x = STILLPOINT_STRUCTURE_(STILLPOINT_MAPPED_)
 
 extern const struct rcu_flavor_struct stillpoint_urcu_memb_flavor, stillpoint_urcu_mb_flavor, stillpoint_urcu_qsbr_flavor,

@@ -1,14 +1,14 @@
 /*
  * Pointers that readers follow. They belong to no flavour. SPDX: MIT OR Apache-2.0
  *
- * rcu_dereference() loads with acquire: on x86 an ordinary load, and elsewhere what a dependency would not give a C compiler's output.
+ * rcu_dereference() is an acquire load: an ordinary load on x86; elsewhere it is needed because a C compiler may break dependencies.
  */
 #ifndef _URCU_POINTER_H
 #define _URCU_POINTER_H
 
 #include <stillpoint/types.h>
 
-/* Programs use liburcu's atomics without including them by themselves. They come with liburcu, if it is there. */
+/* Programs use liburcu's atomics without including their header. They come with liburcu if it is installed. */
 #if defined(__has_include)
 #if __has_include(<urcu/uatomic.h>)
 #include <urcu/compiler.h>
@@ -21,20 +21,20 @@
 #endif
 #endif
 
-/* Loads the pointer that is in p, an lvalue. */
+/* Loads the pointer in p, an lvalue. */
 #define rcu_dereference(p) __extension__({ __typeof__(p) stillpoint_p_ = __atomic_load_n(&(p), __ATOMIC_ACQUIRE); stillpoint_p_; })
 
-/* Publishes v in *p. A reader that finds the object sees what was written to it before. */
+/* Publishes v in *p. A reader that finds the object sees everything written to it before. */
 #define rcu_set_pointer(p, v)                                              \
     do {                                                                   \
         __typeof__(*(p)) stillpoint_v_ = (v);                              \
         __atomic_store_n((p), stillpoint_v_, __ATOMIC_RELEASE);            \
     } while (0)
 
-/* As above, for the pointer itself. */
+/* The same for p itself, an lvalue. */
 #define rcu_assign_pointer(p, v) rcu_set_pointer(&(p), (v))
 
-/* Puts v into *p, and gives what was there. */
+/* Stores v in *p, and returns the old value. */
 #define rcu_xchg_pointer(p, v)                                                                        \
     __extension__({                                                                                   \
         __typeof__(*(p)) stillpoint_v_ = (v);                                                         \
@@ -42,7 +42,7 @@
         stillpoint_was_;                                                                              \
     })
 
-/* Puts v into *p if old is there, and gives what was there. */
+/* Stores v in *p if *p equals old, and returns the old value. */
 #define rcu_cmpxchg_pointer(p, old, v)                                                                                          \
     __extension__({                                                                                                             \
         __typeof__(*(p)) stillpoint_old_ = (old);                                                                               \
@@ -51,7 +51,7 @@
         stillpoint_old_;                                                                                                        \
     })
 
-/* The names that liburcu has for what it inlines. */
+/* liburcu's names of its inlined functions. */
 #define _rcu_dereference rcu_dereference
 #define _rcu_set_pointer rcu_set_pointer
 #define _rcu_assign_pointer rcu_assign_pointer
@@ -63,8 +63,8 @@ extern "C++" {
 #endif
 
 /*
- * Whether two pointers are equal, which the compiler is not to know afterwards: it could go on with the older one, whose object has been written
- * anew since. liburcu has it since 0.15.
+ * Compares two pointers and hides the result from the compiler: it could otherwise go on with the older one, whose object has been rewritten
+ * since. In liburcu since 0.15.
  */
 STILLPOINT_INLINE_ int cmm_ptr_eq(const void *a, const void *b)
 {
@@ -79,7 +79,7 @@ STILLPOINT_INLINE_ int cmm_ptr_eq(const void *a, const void *b)
 extern "C" {
 #endif
 
-/* The operations as functions of the library, for callers that cannot use macros, such as bindings of another language. The setter returns the value. */
+/* The operations as library functions, for callers that cannot use macros, such as language bindings. The setter returns the value. */
 void *rcu_dereference_sym(void *p);
 void *rcu_set_pointer_sym(void **p, void *v);
 void *rcu_xchg_pointer_sym(void **p, void *v);

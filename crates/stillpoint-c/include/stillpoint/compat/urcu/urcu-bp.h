@@ -1,16 +1,15 @@
 /*
- * The bulletproof flavour: readers need no registration (here no flavour's do, but QSBR's), and are safe in signal handlers
- * once a thread has had its first section.
- * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
+ * The bulletproof flavour: readers need no registration (here, only QSBR readers do), and are safe in signal handlers once their thread has
+ * had a section. liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
  *
- * With URCU_API_MAP defined the short names (rcu_read_lock() ...) mean this flavour; of several, as with liburcu, the last.
+ * With URCU_API_MAP defined, the short names (rcu_read_lock() ...) mean this flavour; as in liburcu, the last one included wins.
  */
 #ifndef _URCU_BP_H
 #define _URCU_BP_H
 
 #include <urcu/stillpoint/parts.h>
 
-/* The library's name of the structure; liburcu's must not be meant by chance. */
+/* The library's name of the structure, so that a program never gets liburcu's by chance. */
 #define urcu_bp_flavor stillpoint_urcu_bp_flavor
 
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
@@ -26,7 +25,7 @@
 #endif
 #include <urcu/stillpoint/flavour.h>
 
-/* liburcu's names of what it inlines. */
+/* liburcu's names of its inlined functions. */
 #define _urcu_bp_read_lock urcu_bp_read_lock
 #define _urcu_bp_read_unlock urcu_bp_read_unlock
 #define _urcu_bp_read_ongoing urcu_bp_read_ongoing

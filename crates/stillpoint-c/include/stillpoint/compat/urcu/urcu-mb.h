@@ -1,16 +1,16 @@
 /*
- * The mb flavour. liburcu's readers fence; these do not, and are the memb flavour's, in a separate domain. So a wait is a membarrier where
- * another thread is registered as a reader, and interrupts those that run; where none is, it is a fence.
- * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
+ * The mb flavour. liburcu's readers fence; these do not: they are the memb flavour's, in a separate domain. So a wait issues a membarrier,
+ * which interrupts running threads, if another thread is registered as a reader; otherwise it only fences. liburcu's header of this name,
+ * for Stillpoint. SPDX: MIT OR Apache-2.0
  *
- * With URCU_API_MAP defined the short names (rcu_read_lock() ...) mean this flavour; of several, as with liburcu, the last.
+ * With URCU_API_MAP defined, the short names (rcu_read_lock() ...) mean this flavour; as in liburcu, the last one included wins.
  */
 #ifndef _URCU_MB_H
 #define _URCU_MB_H
 
 #include <urcu/stillpoint/parts.h>
 
-/* The library's name of the structure; liburcu's must not be meant by chance. */
+/* The library's name of the structure, so that a program never gets liburcu's by chance. */
 #define urcu_mb_flavor stillpoint_urcu_mb_flavor
 
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MB_
@@ -26,7 +26,7 @@
 #endif
 #include <urcu/stillpoint/flavour.h>
 
-/* liburcu's names of what it inlines. */
+/* liburcu's names of its inlined functions. */
 #define _urcu_mb_read_lock urcu_mb_read_lock
 #define _urcu_mb_read_unlock urcu_mb_read_unlock
 #define _urcu_mb_read_ongoing urcu_mb_read_ongoing

@@ -1,15 +1,15 @@
 /*
- * The memb flavour: readers of the library's global domain, whose fences its grace periods have done by membarrier(2).
- * liburcu's header of this name, for Stillpoint. SPDX: MIT OR Apache-2.0
+ * The memb flavour: readers of the library's global domain, whose grace periods make them fence by membarrier(2). liburcu's header of this
+ * name, for Stillpoint. SPDX: MIT OR Apache-2.0
  *
- * With URCU_API_MAP defined the short names (rcu_read_lock() ...) mean this flavour; of several, as with liburcu, the last.
+ * With URCU_API_MAP defined, the short names (rcu_read_lock() ...) mean this flavour; as in liburcu, the last one included wins.
  */
 #ifndef _URCU_MEMB_H
 #define _URCU_MEMB_H
 
 #include <urcu/stillpoint/parts.h>
 
-/* The library's name of the structure; liburcu's must not be meant by chance. */
+/* The library's name of the structure, so that a program never gets liburcu's by chance. */
 #define urcu_memb_flavor stillpoint_urcu_memb_flavor
 
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
@@ -25,7 +25,7 @@
 #endif
 #include <urcu/stillpoint/flavour.h>
 
-/* liburcu's names of what it inlines. */
+/* liburcu's names of its inlined functions. */
 #define _urcu_memb_read_lock urcu_memb_read_lock
 #define _urcu_memb_read_unlock urcu_memb_read_unlock
 #define _urcu_memb_read_ongoing urcu_memb_read_ongoing

@@ -1,4 +1,4 @@
-/* What names a grace period: see start_poll_synchronize_rcu(). It may be copied. SPDX: MIT OR Apache-2.0 */
+/* Names a grace period: see start_poll_synchronize_rcu(). May be copied. SPDX: MIT OR Apache-2.0 */
 #ifndef _URCU_POLL_H
 #define _URCU_POLL_H
 

@@ -1,4 +1,4 @@
-/* The default flavour, memb, or the one that RCU_MB asks for; the short names with URCU_API_MAP. SPDX: MIT OR Apache-2.0 */
+/* The default flavour, memb, or mb with RCU_MB; with short names if URCU_API_MAP is defined. SPDX: MIT OR Apache-2.0 */
 #ifndef _URCU_H
 #define _URCU_H
 

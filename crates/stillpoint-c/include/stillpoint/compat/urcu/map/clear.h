@@ -1,4 +1,4 @@
-/* From here on the short names mean nothing, until a header of this folder is included again. SPDX: MIT OR Apache-2.0 */
+/* Undefines the short names, until a header of this folder is included again. SPDX: MIT OR Apache-2.0 */
 #undef STILLPOINT_URCU_NAMES_H
 
 #undef rcu_read_lock

@@ -1,4 +1,4 @@
-/* From here on the short names mean the mb flavour: included by its header, or by a program. SPDX: MIT OR Apache-2.0 */
+/* Makes the short names mean the mb flavour from here on: included by its header, or by a program. SPDX: MIT OR Apache-2.0 */
 #include <urcu/urcu-mb.h>
 
 #include <urcu/stillpoint/names.h>

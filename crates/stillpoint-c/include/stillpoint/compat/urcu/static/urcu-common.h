@@ -1,2 +1,2 @@
-/* Of what liburcu has here, the state of its readers, there is nothing: only what comes along. SPDX: MIT OR Apache-2.0 */
+/* liburcu has its readers' state here; Stillpoint only includes the same headers. SPDX: MIT OR Apache-2.0 */
 #include <urcu/stillpoint/static.h>

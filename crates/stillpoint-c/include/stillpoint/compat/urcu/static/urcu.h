@@ -1,4 +1,4 @@
-/* The default flavour, as <urcu/urcu.h>, with inlined readers: here they always are. SPDX: MIT OR Apache-2.0 */
+/* The default flavour, as <urcu/urcu.h>, with inlined readers, as always here. SPDX: MIT OR Apache-2.0 */
 #include <urcu/stillpoint/static.h>
 
 #include <urcu/urcu.h>

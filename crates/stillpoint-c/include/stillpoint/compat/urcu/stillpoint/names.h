@@ -1,6 +1,6 @@
 /*
- * The short names (rcu_read_lock ...) for the flavour that STILLPOINT_MAPPED_(name) names: what URCU_API_MAP asks for. Included by the
- * flavours' headers. SPDX: MIT OR Apache-2.0
+ * The short names (rcu_read_lock ...) for URCU_API_MAP; STILLPOINT_MAPPED_(name) selects the flavour. Included by the flavours'
+ * headers. SPDX: MIT OR Apache-2.0
  */
 #ifndef STILLPOINT_URCU_NAMES_H
 #define STILLPOINT_URCU_NAMES_H

@@ -1,4 +1,4 @@
-/* What each flavour's header brings along. SPDX: MIT OR Apache-2.0 */
+/* Included by each flavour's header. SPDX: MIT OR Apache-2.0 */
 #include <urcu/stillpoint/runtime.h>
 #ifdef _LGPL_SOURCE
 #include <urcu/stillpoint/static.h>

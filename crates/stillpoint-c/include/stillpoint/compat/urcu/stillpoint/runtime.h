@@ -1,15 +1,15 @@
 /*
- * What the liburcu-compatible API is built on: functions of libstillpoint that know a flavour by its number, and the inlined read side. Included by the
+ * The base of the liburcu-compatible API: functions of libstillpoint that take a flavour's number, and the inlined read side. Included by the
  * flavours' headers, not by programs. SPDX: MIT OR Apache-2.0
  *
  * | flavour | domain | readers |
  * |---|---|---|
- * | memb | the global one, so that kvfree and the native calls go with it | inlined |
- * | mb, bp | one each | inlined, through the pair of words below |
- * | qsbr | that of stillpoint_qsbr_global() | nothing |
+ * | memb | the global one, so that kvfree and the native calls work with it | inlined |
+ * | mb, bp | one each | inlined, through stillpoint_urcu_thread |
+ * | qsbr | stillpoint_qsbr_global() | compiler barriers only |
  *
- * As in liburcu, a section of one flavour delays no grace period of another. What must not happen (see each function) ends the process with a
- * message, because the functions return nothing.
+ * As in liburcu, a section of one flavour delays no grace period of another. Misuse (see each function) ends the process with a message, because the
+ * functions cannot return errors.
  */
 #ifndef STILLPOINT_URCU_RUNTIME_H
 #define STILLPOINT_URCU_RUNTIME_H
@@ -33,7 +33,7 @@ typedef void (*stillpoint_urcu_function)(struct rcu_head *head);
 enum {
     STILLPOINT_URCU_MEMB_ = 0,
     STILLPOINT_URCU_QSBR_ = 1,
-    /* Those below have readers in stillpoint_urcu_thread. */
+    /* The flavours from here on have their readers in stillpoint_urcu_thread. */
     STILLPOINT_URCU_MB_ = 2,
     STILLPOINT_URCU_BP_ = 3,
     STILLPOINT_URCU_FLAVOURS_ = 4
@@ -45,14 +45,14 @@ struct stillpoint_urcu_thread {
 
 __extension__ extern __thread struct stillpoint_urcu_thread stillpoint_urcu_thread __attribute__((tls_model("initial-exec")));
 
-/* The domain that a flavour's grace periods are of; for the native functions that take a domain. */
+/* Returns a flavour's domain, for the native functions that take one. */
 struct stillpoint_domain *stillpoint_urcu_domain(int flavour);
 
 /* The slow paths of lock and unlock. */
 void stillpoint_urcu_lock_slow(int flavour);
 int stillpoint_urcu_unlock_slow(int flavour);
 
-/* Inside a section (of the flavour), or an online QSBR reader, also where the cached record does not show it. Async-signal-safe. */
+/* Returns whether the thread is inside a section of the flavour (QSBR: online), even if the cached record does not show it. Async-signal-safe. */
 bool stillpoint_urcu_read_ongoing(int flavour);
 void stillpoint_urcu_register_thread(int flavour);
 void stillpoint_urcu_unregister_thread(int flavour);
@@ -89,7 +89,7 @@ void stillpoint_urcu_defer_barrier_thread(int flavour);
 extern "C++" {
 #endif
 
-/* As stillpoint_lock_(), for a domain whose counter has no name that the linker knows: it is found through the thread's second word. */
+/* As stillpoint_lock_(). mb and bp domains have no symbol for their word, so `started` of the thread's reader points to it. */
 STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_lock_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_MEMB_) {
@@ -115,7 +115,7 @@ STILLPOINT_INLINE_ __attribute__((always_inline)) void stillpoint_urcu_unlock_(i
     }
 }
 
-/* QSBR readers have no other section than the one that their record shows, and have it cached whatever the domain's readers do. */
+/* A QSBR reader's only section is the one that its record shows, and its record is always cached, even if the domain's readers fence. */
 STILLPOINT_INLINE_ __attribute__((always_inline)) bool stillpoint_urcu_ongoing_(int flavour)
 {
     if (flavour == STILLPOINT_URCU_QSBR_) {

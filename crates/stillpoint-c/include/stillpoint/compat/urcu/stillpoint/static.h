@@ -1,6 +1,6 @@
 /*
- * What liburcu's headers of inlined functions (urcu/static, _LGPL_SOURCE) bring along, which programs use without including it by themselves.
- * Those of liburcu have nothing to do with readers, and come with liburcu, if it is there. SPDX: MIT OR Apache-2.0
+ * Headers that liburcu's inlined functions (urcu/static, _LGPL_SOURCE) include, and that programs use without including them. Those of
+ * liburcu are independent of readers, and come with liburcu if it is installed. SPDX: MIT OR Apache-2.0
  */
 #ifndef STILLPOINT_URCU_STATIC_H
 #define STILLPOINT_URCU_STATIC_H
