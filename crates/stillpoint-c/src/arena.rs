@@ -28,22 +28,22 @@ pub struct Arena {
 pub struct ArenaOptions {
     /// The size of the address space in bytes; 64 GiB by default.
     pub capacity: usize,
-    /// How many bytes may be freed and not yet given back to the system.
+    /// How many bytes may be freed but not yet given back to the system.
     pub lazy_limit: usize,
-    /// Whether areas go without a guard page behind them.
+    /// Whether to omit the guard page behind each area.
     pub no_guards: bool,
-    /// Whether freed memory faults.
+    /// Whether access to freed memory faults.
     pub poison: bool,
     /// Whether to advise huge pages.
     pub huge_pages: bool,
-    /// Whether the memory is that of a file: stillpoint_arena_file().
+    /// Whether a file backs the memory: stillpoint_arena_file().
     pub memory_file: bool,
     /// The domain whose sections keep areas in place; NULL for a private one.
     pub domain: *mut Domain,
 }
 
 impl From<Error> for Errno {
-    // Part of each check of a buffer, where a call would keep the result in memory.
+    // Inlined because each check of a buffer uses it, and a call would pass the result in memory.
     #[inline(always)]
     fn from(error: Error) -> Self {
         Self(match error {
@@ -67,11 +67,11 @@ impl From<Error> for Errno {
     }
 }
 
-/// Makes an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
+/// Creates an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
 ///
 /// # Safety
 ///
-/// The options are NULL or good, their name is NULL or ends in a null byte; the handle can be written to `arena`.
+/// The options are NULL or valid; the handle can be written to `arena`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_new(
     options: *const ArenaOptions,
@@ -109,13 +109,13 @@ pub unsafe extern "C" fn stillpoint_arena_new(
     unsafe { new_handle(arena, make) }
 }
 
-/// Releases the handle. The arena ends when its last area has been freed as well. Its private
-/// domain ends with it, and must not be used afterwards. NULL does nothing.
+/// Releases the handle. The arena ends once its last area has been freed, too. Its private domain
+/// ends with it, and must not be used afterwards. NULL does nothing.
 ///
-/// If the domain ends here, its pending callbacks are called and its objects freed first, as by
-/// stillpoint_domain_destroy(), which may block for as long as callbacks take. If the domain is
-/// private: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside
-/// a section; the handle is then still good.
+/// If the domain ends here, this first calls its pending callbacks and frees its objects, like
+/// stillpoint_domain_destroy(), and may block for as long as callbacks take. For a private domain:
+/// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
+/// section; the handle is then still valid.
 ///
 /// # Safety
 ///
@@ -131,8 +131,8 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
         if used.has_own_domain {
             check_unused(used.arena.domain())?;
         }
-        // The arena's own reference to its domain never waits for the end of that; a handle does.
-        // The program may unload the code of callbacks afterwards.
+        // Dropping a domain's handle waits for the domain's end; dropping the arena's own reference
+        // does not. The program may unload the code of callbacks afterwards.
         let domain = used.arena.domain().clone();
         // SAFETY: the caller's promise.
         unsafe { free_handle(arena) };
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
 ///
 /// # Safety
 ///
-/// The handle is good; `error` is NULL or can be written to.
+/// The handle is valid; `error` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_alloc(
     arena: *mut Arena,
@@ -168,11 +168,12 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
 }
 
 /// Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
-/// address is inside one, -ENOMEM without memory to record it as free; nothing is freed then.
+/// address is inside one, -ENOMEM if there is no memory to record it as free; nothing is freed
+/// then.
 ///
 /// # Safety
 ///
-/// The handle is good; the area is the caller's alone, except for readers that check it.
+/// The handle is valid; the area is the caller's alone, except for readers that check it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
     done(|| {
@@ -189,10 +190,10 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 }
 
 /// Frees the area after a grace period of the arena's domain, on that domain's service thread:
-/// vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
-/// stillpoint_arena_free_area(); nothing is freed then. If there is no memory when the grace period
-/// has ended, the free is retried after another one, until it succeeds; barriers do not wait for
-/// that.
+/// vfree_rcu(). Until then, readers find it as before. -EFAULT and -EINVAL as for
+/// stillpoint_arena_free_area(); nothing is freed then. If memory is short when the grace period
+/// has ended, the free is retried after another one until it succeeds; barriers do not wait for the
+/// retries.
 ///
 /// # Safety
 ///
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Domain {
     // SAFETY: the caller's promise.
@@ -237,13 +238,13 @@ pub unsafe extern "C" fn stillpoint_arena_domain(arena: *const Arena) -> *mut Do
 }
 
 /// Checks that `size` bytes from an address lie inside one live area: check_object_size(). Inside a
-/// section of the arena's domain they stay in place until it ends. -EFAULT if the first byte is in
-/// no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW, -EINVAL for no bytes.
-/// Async-signal-safe in a thread that is registered.
+/// section of the arena's domain, the bytes stay in place until the section ends. -EFAULT if the
+/// first byte is in no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW,
+/// -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_check(
     arena: *const Arena,
@@ -262,12 +263,12 @@ pub unsafe extern "C" fn stillpoint_arena_check(
 }
 
 /// Finds the area around an address: find_vmap_area(). Returns its first address, and its length in
-/// `size` unless that is NULL; NULL if there is none. It stays in place until the caller's section
-/// of the arena's domain ends.
+/// `size` unless that is NULL; NULL if there is none. The area stays in place until the caller's
+/// section of the arena's domain ends.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL; `size` is NULL or can be written to.
+/// The handle is valid or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_find(
     arena: *const Arena,
@@ -288,8 +289,8 @@ pub unsafe extern "C" fn stillpoint_arena_find(
     unsafe { get(arena, ptr::null_mut(), find) }
 }
 
-/// Returns whether a buffer of the caller is valid: not NULL, unless it is empty, and no longer
-/// than any memory.
+/// Returns whether a caller's buffer is plausible: not NULL unless empty, and not longer than any
+/// object can be.
 fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, Errno> {
     if size == 0 {
         return Ok(NonNull::dangling());
@@ -304,8 +305,8 @@ fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, Errno> {
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie
-/// in no arena.
+/// The handle is valid; `size` bytes can be written at `to`; no other thread uses them, and they
+/// lie in no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_out(
     arena: *const Arena,
@@ -322,12 +323,12 @@ pub unsafe extern "C" fn stillpoint_arena_copy_out(
     })
 }
 
-/// Checks `size` bytes at an address of the arena, and copies bytes to them.
+/// Checks `size` bytes at an address of the arena, and copies them in.
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and
-/// which lie in no arena.
+/// The handle is valid; `size` bytes can be read at `from`; no thread writes them meanwhile, and
+/// they lie in no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_in(
     arena: *const Arena,
@@ -349,7 +350,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_in(
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_copy_between(
     arena: *const Arena,
@@ -364,37 +365,36 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
     })
 }
 
-/// Gives the memory of all areas that have been freed before back to the system; waits for a grace
+/// Gives the memory of all areas freed before the call back to the system; waits for a grace
 /// period. -EDEADLK inside a section of the arena's domain.
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
     // SAFETY: the caller's promise.
     done(|| Ok(unsafe { deref(arena) }?.arena.drain()?))
 }
 
-/// Gives back the memory that needs no waiting; returns how many bytes that were.
+/// Gives back the memory that needs no waiting; returns its size in bytes.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_shrink(arena: *mut Arena) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { get(arena, 0, |arena| arena.arena.shrink()) }
 }
 
-/// Returns the file descriptor of an arena that was made with `memory_file`, which stays the
-/// arena's; -ENOENT for other arenas. To share areas, give another process the file, which is
-/// closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the
-/// file by mmap().
+/// Returns the file descriptor of an arena created with `memory_file`; it stays the arena's.
+/// -ENOENT for other arenas. To share areas, give another process the file (execve() closes it) and
+/// the offset of an area (stillpoint_arena_offset()); that process maps the file by mmap().
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
     catch_panic(|| {
@@ -405,12 +405,12 @@ pub unsafe extern "C" fn stillpoint_arena_file(arena: *const Arena) -> c_int {
 }
 
 /// Returns the first address that areas can have, and the number of bytes in `size` unless that is
-/// NULL; NULL for NULL. For an arena over a memory file these bytes are the whole file, in its
-/// order. Async-signal-safe.
+/// NULL; NULL for NULL. With a memory file, these bytes are the whole file in order.
+/// Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL; `size` is NULL or can be written to.
+/// The handle is valid or NULL; `size` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_addresses(
     arena: *const Arena,
@@ -432,7 +432,7 @@ pub unsafe extern "C" fn stillpoint_arena_addresses(
 ///
 /// # Safety
 ///
-/// The handle is good; `offset` can be written to.
+/// The handle is valid; `offset` can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_offset(
     arena: *const Arena,
@@ -452,12 +452,12 @@ pub unsafe extern "C" fn stillpoint_arena_offset(
     })
 }
 
-/// Writes a description of an address, as snprintf() does: with a 0 at the end if there is space,
-/// and returns the length of the whole text.
+/// Writes a description of an address, as snprintf() does: ends it with a null byte if there is
+/// space, and returns the length of the whole text.
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be written at `text`.
+/// The handle is valid; `size` bytes can be written at `text`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_describe(
     arena: *const Arena,
@@ -486,7 +486,7 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be written.
+/// The handle is valid; `size` bytes can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_get_statistics(
     arena: *const Arena,

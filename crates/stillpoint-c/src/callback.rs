@@ -37,8 +37,8 @@ unsafe fn run(link: NonNull<CallbackHead>) {
 /// [`run`], at one address.
 static RUN: unsafe fn(NonNull<CallbackHead>) = run;
 
-/// The mark of the function of a queued head, in bits that no function's address has: so a copy of
-/// a queued head is not taken for one.
+/// The mark of a queued head's function, in bits that no function's address uses. It depends on the
+/// head's address, so a copy of a queued head does not look queued.
 fn mark(head: *const Head) -> usize {
     if cfg!(target_pointer_width = "64") {
         (head.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49 | 1) << 48
@@ -47,9 +47,9 @@ fn mark(head: *const Head) -> usize {
     }
 }
 
-/// Returns whether the head is queued, as far as can be seen: it has [`run`] where the library has
-/// its function, and a function with its mark. A head that has never been written does not look
-/// like that, nor one whose function has run; on other processors none does.
+/// Returns whether the head looks queued: its library function is [`run`], and its own function has
+/// the head's mark. A head that was never written, or whose function has run, does not. Always
+/// false on processors other than x86-64.
 ///
 /// # Safety
 ///
@@ -58,8 +58,8 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (run, marked): (usize, usize);
-        // SAFETY: two loads of readable memory, by the caller's promise; not Rust's, because it may
-        // be uninitialised.
+        // SAFETY: two loads of readable memory, by the caller's promise; in assembly, because it
+        // may be uninitialised.
         unsafe {
             std::arch::asm!(
                 "mov {run}, [{head} + {run_at}]", "mov {marked}, [{head} + {function_at}]",
@@ -81,8 +81,8 @@ pub(crate) unsafe fn is_queued(head: *const Head) -> bool {
 /// call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
 /// called inside sections and callbacks, not in signal handlers.
 ///
-/// -EINVAL for a null head or function; -EBUSY for a head that is queued, in any domain, as far as
-/// that can be detected (x86-64).
+/// -EINVAL for a null head or function; -EBUSY for a head that is queued in any domain, if detected
+/// (x86-64).
 ///
 /// # Safety
 ///
@@ -98,9 +98,9 @@ pub unsafe extern "C" fn stillpoint_domain_call(
 }
 
 /// Like stillpoint_domain_call(), for a head that may be a copy of a queued one, as in
-/// <stillpoint/rcu.hpp>; not for programs. A head that looks queued is searched for among all
-/// pending callbacks, but only where misuse is reported: in a debug build, or with STILLPOINT_DEBUG
-/// in the environment.
+/// <stillpoint/rcu.hpp>; not for programs. If misuse is reported (in a debug build, or with
+/// STILLPOINT_DEBUG in the environment), a head that looks queued is searched for among all pending
+/// callbacks.
 ///
 /// # Safety
 ///
@@ -150,7 +150,7 @@ unsafe fn call(
     Ok(())
 }
 
-/// A head of a block that is to be freed lies so far into it at most.
+/// Bound in bytes on the offset of a head in its block.
 pub(crate) const LARGEST_OFFSET: usize = 4096;
 
 /// Frees the block in which the head lies `offset` bytes from the start.

@@ -10,7 +10,7 @@ use std::{
 use stillpoint::CallbackHead;
 use stillpoint_vmap::{Arena, Error};
 
-/// The pause between two attempts to free an area that there was no memory to track.
+/// Pause before retrying to free an area, if there was no memory to track it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 #[repr(C)]
@@ -43,8 +43,8 @@ thread_local! {
     static LAST_SLEEP: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Sleeps, once for all callbacks that have been queued before: other callbacks of the domain wait
-/// for it meanwhile.
+/// Sleeps at most once for all callbacks queued before the last sleep ended, because the domain's
+/// other callbacks wait meanwhile.
 fn sleep_before_retry(queued: Instant) {
     if LAST_SLEEP.get().is_none_or(|ended| ended < queued) {
         thread::sleep(RETRY_INTERVAL);
@@ -82,8 +82,8 @@ unsafe fn free_deferred(link: NonNull<CallbackHead>) {
     match unsafe { arena.free_raw(*start) } {
         Ok(()) => {}
         Err(Error::System { .. }) => {
-            // There is no memory to track the area, and no event when there is some: the callback
-            // tries again after a sleep and another grace period.
+            // There is no memory to track the area, and nothing signals when there is: try again
+            // after a sleep and another grace period.
             sleep_before_retry(*queued);
             *queued = Instant::now();
             // SAFETY: this function's alone, as above, and not touched after this.

@@ -25,7 +25,7 @@ pub(crate) fn pointer(domain: &stillpoint::Domain) -> *mut Domain {
     ptr::from_ref(domain).cast_mut().cast()
 }
 
-/// The domain that C refers to: null is the global one.
+/// Returns the domain that C refers to; null is the global one.
 ///
 /// # Safety
 ///
@@ -40,7 +40,7 @@ pub(crate) unsafe fn resolve<'a>(domain: *const Domain) -> &'a stillpoint::Domai
     }
 }
 
-/// Returns what `ask` says of the domain that C refers to; `panicked` if it panics.
+/// Returns the result of `ask` for the domain that C refers to; `panicked` if it panics.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ pub(crate) unsafe fn with<T>(
     catch_panic_or(panicked, || ask(unsafe { resolve(domain) }))
 }
 
-/// Waits for something of the domain that C refers to.
+/// Runs `wait` with the domain that C refers to.
 ///
 /// # Safety
 ///
@@ -80,7 +80,7 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB.
+/// Creates a separate domain (like the kernel's SRCU), with a budget of 8 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
@@ -90,16 +90,16 @@ fn new_domain(make: impl FnOnce() -> stillpoint::Domain) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(make()))))
 }
 
-/// Like stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
-/// call and interrupt no thread.
+/// Like stillpoint_domain_new(), but readers fence, so grace periods make no system call and
+/// interrupt no thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
     new_domain(stillpoint::Domain::with_fences)
 }
 
-/// Like stillpoint_domain_new(), with a name: for stall reports, and for the service thread, whose
-/// name is "rcu/" and the name's beginning, 15 bytes together. The name is copied; bytes that are
-/// not UTF-8 are replaced. NULL means no name. Names need not differ.
+/// Like stillpoint_domain_new(), with a name for stall reports and for the service thread, which is
+/// called "rcu/" and the start of the name, 15 bytes in all. Copies the name; replaces bytes that
+/// are not UTF-8. NULL means no name. Names need not differ.
 ///
 /// # Safety
 ///
@@ -118,12 +118,12 @@ pub unsafe extern "C" fn stillpoint_domain_new_named(name: *const c_char) -> *mu
     new_domain(make)
 }
 
-/// Returns the domain at `place`, and makes one if there is none: for static domains. Like
-/// stillpoint_domain_new().
+/// Returns the domain at `place`; if there is none, creates one as stillpoint_domain_new() does.
+/// For static domains.
 ///
 /// # Safety
 ///
-/// `place` is null or has a domain, and is written to by this function alone.
+/// `*place` is NULL or a domain, and only this function writes to it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || {
@@ -134,9 +134,8 @@ pub unsafe extern "C" fn stillpoint_domain_get_or_make(place: *mut *mut Domain) 
     })
 }
 
-/// Destroys a separate domain: its pending callbacks are called and its objects freed, which may
-/// block for as long as callbacks take. A domain that arenas use ends with the last of these
-/// instead.
+/// Destroys a separate domain: calls its pending callbacks and frees its objects, which may block
+/// for as long as callbacks take. A domain that arenas use ends with the last of them instead.
 ///
 /// -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
 /// section, -EINVAL for a global domain; the domain then still exists. No other thread may use it,
@@ -165,7 +164,7 @@ pub unsafe extern "C" fn stillpoint_domain_destroy(domain: *mut Domain) -> c_int
     })
 }
 
-/// Returns whether `domain` is one that no program may destroy.
+/// Returns whether programs must not destroy `domain`.
 fn is_global(domain: &stillpoint::Domain) -> bool {
     let globals: [&stillpoint::Domain; 2] = [stillpoint::global(), tasks_trace::global()];
     globals.iter().any(|global| ptr::eq(*global, domain)) || static_domain::is_static(domain)
@@ -186,8 +185,8 @@ pub(crate) fn check_unused(domain: &stillpoint::Domain) -> Result<(), Errno> {
     )
 }
 
-/// Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a
-/// section of this domain.
+/// Waits until every section that began before the call has ended: synchronize_rcu(). -EDEADLK
+/// inside a section of this domain.
 ///
 /// # Safety
 ///
@@ -231,15 +230,15 @@ pub unsafe extern "C" fn stillpoint_domain_get_state(domain: *mut Domain) -> Coo
 pub unsafe extern "C" fn stillpoint_domain_start_poll(domain: *mut Domain) -> Cookie {
     // SAFETY: the caller's promise.
     let domain = unsafe { resolve(domain) };
-    // It panics only by a fault of the library. The grace period that it then names ends later than
-    // the one that was asked for, never earlier.
+    // Panics only if the library has a bug. The cookie then names a grace period that ends later
+    // than the requested one, never earlier.
     catch_panic_or(None, || Some(domain.start_poll()))
         .unwrap_or_else(|| domain.get_state())
         .into_raw()
 }
 
-/// Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a
-/// section that section counts.
+/// Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. The
+/// caller's own section counts, too.
 ///
 /// # Safety
 ///
@@ -287,8 +286,8 @@ pub unsafe extern "C" fn stillpoint_domain_cond_synchronize_expedited(
     unsafe { wait(domain, |domain| raw::cond_synchronize(domain, cookie, true)) }
 }
 
-/// Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it
-/// would wait for itself: inside a callback, or inside a section that began before one of them was
+/// Waits until every callback queued before the call has run: rcu_barrier(). -EDEADLK if it would
+/// wait for itself: inside a callback, or inside a section that began before one of them was
 /// queued.
 ///
 /// # Safety
@@ -300,7 +299,7 @@ pub unsafe extern "C" fn stillpoint_domain_barrier(domain: *mut Domain) -> c_int
     unsafe { wait(domain, raw::barrier) }
 }
 
-/// Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
+/// Waits until everything given to kvfree before the call has been freed: kvfree_rcu_barrier().
 /// -EDEADLK as for stillpoint_domain_barrier().
 ///
 /// # Safety
@@ -312,12 +311,12 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
     unsafe { wait(domain, raw::kvfree_barrier) }
 }
 
-/// Waits like stillpoint_domain_kvfree_barrier(), and also until what destructors of these objects have
-/// retired on their own threads has been freed, what that has retired, and so on. Blocks of malloc() have
-/// no destructors: it is for processes whose Rust or C++ parts retire in the same domain, before their code
-/// is unloaded. It takes as many grace periods as the chain is long, and does not return while other
-/// threads go on retiring objects whose destructors retire. Not async-signal-safe. -EDEADLK as for
-/// stillpoint_domain_barrier().
+/// Waits like stillpoint_domain_kvfree_barrier(), and also until the objects that destructors have
+/// retired on their own threads have been freed, those that they retired, and so on. Blocks of
+/// malloc() have no destructors: this is for processes whose Rust or C++ parts retire in the same
+/// domain, before their code is unloaded. Takes one grace period per link of the chain, and does
+/// not return while other threads go on retiring objects whose destructors retire. Not
+/// async-signal-safe. -EDEADLK as for stillpoint_domain_barrier().
 ///
 /// # Safety
 ///
@@ -328,12 +327,12 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier_nested(domain: *mut Do
     unsafe { wait(domain, raw::kvfree_barrier_nested) }
 }
 
-/// Delays callbacks of the domain by at least `milliseconds`: those of stillpoint_call() and of its liburcu
-/// flavour, including those already queued. They are delayed in whole batches, so by up to twice that time.
-/// The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
-/// the environment, or 0. Use it in programs that use an object outside of sections for a while after
-/// queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
-/// cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
+/// Delays callbacks of the domain by at least `milliseconds`: those of stillpoint_call() and of its
+/// liburcu flavour, including those already queued. Whole batches are delayed, so a callback may
+/// wait up to twice as long. The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in the
+/// environment, or 0. For programs that use an object outside of sections for a while after
+/// queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier() cuts the
+/// delay short for the callbacks that it waits for. Not async-signal-safe.
 ///
 /// # Safety
 ///
@@ -360,9 +359,9 @@ pub unsafe extern "C" fn stillpoint_domain_callback_delay(domain: *mut Domain) -
     u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Sets how long a grace period may be held up before that counts as a stall, in milliseconds. The
-/// default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds, which a call of this
-/// overrides. 0 means that nothing counts as a stall.
+/// Sets how long a grace period may be held up before it counts as a stall, in milliseconds. The
+/// default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds; this call overrides
+/// both. 0 means that nothing counts as a stall.
 ///
 /// # Safety
 ///
@@ -424,10 +423,11 @@ impl StallHandler {
     }
 }
 
-/// Starts the domain's service thread, which then goes on for as long as the domain: otherwise it
-/// starts with the first work, and ends when there has been none for a second. For a program that is
-/// about to lose what a thread needs, or whose first work may come from a thread of low priority: the
-/// service thread has the main thread's policy and nice value where the kernel permits that.
+/// Starts the domain's service thread, which then runs for as long as the domain exists; otherwise
+/// it starts with the first work and ends after a second without any. For programs that are about
+/// to lose what starting a thread needs, or whose first work may come from a thread of low
+/// priority: the service thread gets the main thread's policy and nice value if the kernel permits
+/// that.
 ///
 /// Does not block. -EAGAIN if the system refuses a thread, -ENOMEM.
 ///
@@ -440,13 +440,13 @@ pub unsafe extern "C" fn stillpoint_domain_start_service(domain: *mut Domain) ->
     done(|| Ok(unsafe { resolve(domain) }.start_service()?))
 }
 
-/// Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
-/// Without a function the report is written to stderr, as one line, once per stall; the line is
-/// left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
-/// environment nothing is written, and with STILLPOINT_STALL=stderr the line is written even if
-/// there is a function. The kernel's "rcu detected stalls". The function runs on the thread that
-/// detects the stall: it may read and log; it must not wait for callbacks or deferred frees, nor
-/// take locks that are held around calls of this library. A replaced function may still be running.
+/// Sets the function to call once per stall, like the kernel's "rcu detected stalls"; NULL removes
+/// it. Without a function, one line per stall is written to stderr; it is dropped if stderr is
+/// closed, or is a full pipe. STILLPOINT_STALL=off in the environment writes nothing;
+/// STILLPOINT_STALL=stderr writes the line even if there is a function. The function runs on the
+/// thread that detects the stall: it may read and log; it must not wait for callbacks or deferred
+/// frees, nor take locks that are held around calls of this library. A replaced function may still
+/// be running.
 ///
 /// # Safety
 ///
@@ -469,9 +469,8 @@ pub unsafe extern "C" fn stillpoint_domain_on_stall(
     unsafe { with(domain, (), set) };
 }
 
-/// Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
-/// this library does not know are 0. Takes one lock per thread that has used the domain. -EINVAL
-/// for null.
+/// Writes the first `size` bytes of the statistics (sizeof); bytes that this library does not know
+/// are 0. Takes one lock per thread that has used the domain. -EINVAL for null.
 ///
 /// # Safety
 ///
@@ -486,22 +485,21 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
     done(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
-/// Publishes the process's statistics from now on, for the program `stillpoint-top` and others of the
-/// same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
-/// little takes memory, and which others can neither change nor shorten; the process must not close its
-/// descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
-/// environment does the same. A second call does nothing. The child of a fork gets its own page.
-/// Not async-signal-safe.
+/// Publishes the statistics of all present and future domains of the process to `stillpoint-top`
+/// and other programs of the same user. They are in a memory file of 8 MiB, mostly unallocated,
+/// which others can neither change nor shorten. The process must not close its descriptor, whose
+/// link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the environment does the
+/// same. A second call does nothing. The child of a fork gets its own page. Not async-signal-safe.
 ///
-/// A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a
-/// seccomp filter, and others), and the program goes on without; the next call tries again, but in the
-/// child of a fork in which the system has refused it.
+/// Returns a negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM
+/// by a seccomp filter, and others). The next call tries again, except in a forked child in which
+/// the system has refused it.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_publish_statistics() -> c_int {
     done(|| Ok(stillpoint::publish_statistics()?))
 }
 
-/// Returns how many durations a histogram has; 0 for NULL.
+/// Returns the number of durations in a histogram; 0 for NULL.
 ///
 /// # Safety
 ///
@@ -512,9 +510,9 @@ pub unsafe extern "C" fn stillpoint_histogram_count(histogram: *const Histogram)
     unsafe { get(histogram, 0, Histogram::count) }
 }
 
-/// Returns the nanoseconds that a part q of a histogram's durations do not exceed: 0.5 for the
-/// median, 0.99 for the 99th percentile. Too high by a quarter at most, never too low. 0 if there
-/// are no durations, and for NULL. A q outside of 0 to 1 is taken for the nearest of these.
+/// Returns the quantile `q` of a histogram's durations in nanoseconds: 0.5 for the median, 0.99 for
+/// the 99th percentile. At most a quarter too high; never too low, except that durations over 18
+/// minutes count as 18. 0 if there are no durations, and for NULL. Clamps `q` to 0 to 1.
 ///
 /// # Safety
 ///
@@ -527,8 +525,8 @@ pub unsafe extern "C" fn stillpoint_histogram_quantile(histogram: *const Histogr
 }
 
 /// Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by
-/// default. Blocks given to kvfree count, by their malloc_usable_size(), and so do the pages that
-/// track them; blocks that call_rcu()'s functions will free do not.
+/// default. Counts blocks given to kvfree, by their malloc_usable_size(), and the pages that track
+/// them; not blocks that call_rcu()'s functions will free.
 ///
 /// # Safety
 ///

@@ -9,7 +9,7 @@ use std::{
 };
 use stillpoint::raw;
 
-/// An error number of C, above 0. What becomes one by `?` and is a mistake of the program is reported.
+/// A positive C error number. Converting a mistake of the program to one, by `?`, reports it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -45,11 +45,11 @@ impl From<raw::NotReading> for Errno {
 }
 
 /// Runs the body of a function that C calls, and returns C's result: a number, or a negative errno.
-/// A panic, which is a fault of the library, ends here: its message is printed, and C gets
+/// A panic, which is a bug of the library, ends here: its message is printed, and C gets
 /// `-ENOTRECOVERABLE`.
 ///
-/// The state that a panic may have left half changed is the library's own, which is made for
-/// panicking callbacks.
+/// Only the library's own state may be left half changed, and it is designed for panicking
+/// callbacks.
 pub(crate) fn catch_panic(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     catch_panic_or(-libc::ENOTRECOVERABLE, || {
         body().unwrap_or_else(|error| -error.0)
@@ -69,8 +69,8 @@ pub(crate) fn catch_panic_or<T>(panicked: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Returns whether misuse is reported on stderr: in a debug build of the library, or with
-/// STILLPOINT_DEBUG in the environment when the library was loaded, and was neither empty nor 0,
+/// Returns whether misuse is reported on stderr: in a debug build of the library, or if
+/// STILLPOINT_DEBUG was in the environment when the library was loaded, and neither empty nor 0,
 /// off, no or false.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_reports_misuse() -> bool {

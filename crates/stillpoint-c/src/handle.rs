@@ -34,7 +34,7 @@ pub(crate) fn check_output<T>(out: *mut T) -> Result<(), Errno> {
     check(!out.is_null(), libc::EINVAL, "a null output pointer")
 }
 
-/// Writes a result that the caller may not want.
+/// Writes `value` to `out` unless that is null.
 ///
 /// # Safety
 ///
@@ -72,24 +72,24 @@ pub(crate) unsafe fn free_handle<T>(handle: *mut T) {
 ///
 /// # Safety
 ///
-/// Null, or good for as long as the reference is used.
+/// Null, or valid for as long as the reference is used.
 pub(crate) unsafe fn deref<'a, T>(handle: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| misuse(libc::EINVAL, "a null handle"))
 }
 
-/// Returns what `get` says of the value of a handle; `none` for null.
+/// Returns the result of `get` for the value of a handle; `none` for null.
 ///
 /// # Safety
 ///
-/// The handle is null or good.
+/// The handle is null or valid.
 pub(crate) unsafe fn get<T, R: Copy>(handle: *const T, none: R, get: impl FnOnce(&T) -> R) -> R {
     // SAFETY: the caller's promise.
     catch_panic_or(none, || unsafe { handle.as_ref() }.map_or(none, get))
 }
 
-/// Writes a struct that only grows to a caller that knows the first `size` bytes of it; bytes past
-/// ours are 0. `EINVAL` for null.
+/// Writes a struct, of which the caller knows the first `size` bytes; bytes past its end are 0.
+/// `EINVAL` for null.
 ///
 /// # Safety
 ///

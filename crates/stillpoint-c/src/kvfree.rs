@@ -36,8 +36,8 @@ unsafe fn retire(
     retired
 }
 
-/// Frees for a thread that has no buffer and cannot be given one, as if there were no page. It may
-/// wait for as long as readers stay in their sections.
+/// Frees for a thread that cannot get a buffer, as if there were no page. May wait for as long as
+/// readers stay in their sections.
 #[cold]
 fn free_at_once(
     domain: &stillpoint::Domain,
@@ -117,8 +117,7 @@ pub unsafe extern "C" fn stillpoint_kvfree_head_buffered(
     }
 }
 
-/// The slow path may panic, by a fault of the library; the process then aborts, because nothing may
-/// unwind to C.
+/// If a bug makes the slow path panic, the process aborts, because nothing may unwind to C.
 ///
 /// # Safety
 ///
@@ -140,7 +139,7 @@ unsafe fn retire_to(
     }
 }
 
-/// A block is not freed under a head that waits for a function.
+/// Refuses a block whose head is queued for a function.
 fn check_queued(queued: bool) -> Result<(), Errno> {
     check(
         !queued,
@@ -149,20 +148,20 @@ fn check_queued(queued: bool) -> Result<(), Errno> {
     )
 }
 
-/// Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
-/// nanoseconds; now and then it ends a grace period and frees older blocks, and if readers hold up
-/// more than the domain's budget it waits, outside sections, for a second at most. If there is no
-/// memory to track the block, it waits, outside sections, for a grace period, however long readers
-/// hold that up. Not for signal handlers. NULL does nothing. The budget and the statistics count
-/// the block's malloc_usable_size(), and nothing that it points to.
+/// Calls free() with the block after a grace period: kvfree_rcu() with one argument. Takes a few
+/// nanoseconds; now and then it ends a grace period and frees older blocks. Outside of sections, it
+/// waits for up to a second if readers hold up more than the domain's budget, and for a whole grace
+/// period, however long, if there is no memory to track the block. Not for signal handlers. NULL
+/// does nothing. The budget and the statistics count the block's malloc_usable_size(), and nothing
+/// that it points to.
 ///
-/// -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
-/// callback; it is then still the caller's.
+/// -ENOMEM inside a section or a callback, where it cannot wait, if there is no memory to track the
+/// block, which is then still the caller's.
 ///
 /// # Safety
 ///
-/// The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from
-/// now on cannot find it; nothing else frees it, and only readers whose sections have begun use it.
+/// The domain is NULL or alive. The block came from malloc() or its kin; readers that begin later
+/// cannot find it; nothing else frees it, and only readers whose sections have begun use it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree(
     domain: *mut Domain,
@@ -177,14 +176,14 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree(
     })
 }
 
-/// stillpoint_domain_kvfree() for a block with a head in it, which tracks it if there is no memory:
-/// kvfree_rcu() with two arguments. Never fails when out of memory and never waits for it. -EINVAL
-/// if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a function, as
-/// far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
+/// Frees a block like stillpoint_domain_kvfree(), but uses the head in it to track it if memory is
+/// short: kvfree_rcu() with two arguments. Never fails for lack of memory and never waits for it.
+/// -EINVAL if the head is not in the first 4,096 bytes of the block; -EBUSY if it is queued for a
+/// function, if detected (x86-64; by stillpoint_kvfree() in a debug build only).
 ///
 /// # Safety
 ///
-/// As for the other one; the head is in the block and in no queue.
+/// As for stillpoint_domain_kvfree(); the head is in the block and in no queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree_head(
     domain: *mut Domain,

@@ -2,11 +2,11 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `ffi`, `handle`, `log` | panics and errors become errno, misuse is reported; the objects behind C's pointers |
+//! | `ffi`, `handle`, `log` | turn panics and errors into errno, report misuse; the objects behind C's pointers |
 //! | `thread` | a thread's cached state, and its end; `thread.c` has the thread-local state of the inlined functions |
 //! | `reader` | sections of threads, owned guards |
 //! | `qsbr` | readers by quiescent states |
-//! | `domain`, `static_domain` | domains: grace periods, cookies; static domains, made at their first use |
+//! | `domain`, `static_domain` | domains: grace periods, cookies; static domains, created at their first use |
 //! | `callback` | functions that run after a grace period |
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
 //! | `tenant`, `lru`, `pressure` | tenants and charges; LRU lists and shrinkers; memory pressure |
@@ -14,9 +14,9 @@
 //! | `arena`, `deferred_area` | the address space |
 //! | `urcu`, `compat/` | liburcu's names and libraries |
 //!
-//! Everything that C sees is a function `stillpoint_*` here, whose comment becomes the header's
-//! (`include/stillpoint/functions.h`, made by cbindgen in a test), or inlined in
-//! `include/stillpoint/stillpoint.h`. It adds no orderings.
+//! Everything that C sees is a function `stillpoint_*` here, or inlined in
+//! `include/stillpoint/stillpoint.h`. A test generates `include/stillpoint/functions.h` from the
+//! functions and their comments with cbindgen. This crate adds no orderings.
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod arena;

@@ -36,7 +36,7 @@ impl Drop for Object {
     }
 }
 
-/// An object's representative on LRU lists, with a reference count: `struct stillpoint_entry`.
+/// Stands for an object on LRU lists, with a reference count: `struct stillpoint_entry`.
 #[expect(missing_debug_implementations, reason = "C has pointers to it alone")]
 #[repr(transparent)]
 pub struct LruEntry(Entry);
@@ -68,12 +68,12 @@ impl Lru {
     }
 }
 
-/// Makes lists for the tenants of a hierarchy, or, for NULL, lists without tenants: one per node,
-/// for all items. -ENOMEM.
+/// Creates lists for the tenants of a hierarchy or, for NULL, one list per node for all items.
+/// -ENOMEM.
 ///
 /// # Safety
 ///
-/// The hierarchy is NULL or good; the handle can be written to `lru`.
+/// The hierarchy is NULL or valid; the handle can be written to `lru`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_new(
     hierarchy: *mut Hierarchy,
@@ -89,20 +89,20 @@ pub unsafe extern "C" fn stillpoint_lru_new(
     unsafe { new_handle(lru, make) }
 }
 
-/// Destroys the lists: their references to entries are released. NULL does nothing.
+/// Destroys the lists and releases their references to entries. NULL does nothing.
 ///
 /// # Safety
 ///
-/// The handle is not used again, not by a shrinker either.
+/// The handle is not used again, not even by a shrinker.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
     // SAFETY: the caller's promise.
     unsafe { free_handle(lru) };
 }
 
-/// Makes an entry for an object, with one reference, the caller's. When the last reference is
-/// released (a list has one to each of its entries, a walk has one for a moment), `release` is
-/// called with the object, on that thread; it may be NULL.
+/// Creates an entry for an object, with one reference, the caller's. Each list has a reference to
+/// its entries, and a walk takes one briefly. The thread that releases the last one calls `release`
+/// with the object; `release` may be NULL.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn stillpoint_entry_new(
     })
 }
 
-/// Takes one more reference to an entry to which the caller has one.
+/// Takes another reference to an entry. The caller already has one.
 ///
 /// # Safety
 ///
@@ -158,13 +158,13 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
     unsafe { get(entry, ptr::null_mut(), |entry| entry.0.object) }
 }
 
-/// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
+/// Adds an entry to the tenant's list of this node as the newest; the list takes a reference. NULL
 /// stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
 /// tenant of another hierarchy; -EINVAL.
 ///
 /// # Safety
 ///
-/// The handles are good; the entry is alive.
+/// The handles are valid; the entry is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_add(
     lru: *mut Lru,
@@ -188,11 +188,11 @@ pub unsafe extern "C" fn stillpoint_lru_add(
 }
 
 /// Takes an entry off its list, and releases the list's reference. list_lru_del(). -ENOENT if it is
-/// on none of this lru's.
+/// on none of this lru's lists.
 ///
 /// # Safety
 ///
-/// The handle is good; the entry is alive, and the caller has a reference.
+/// The handle is valid; the entry is alive, and the caller has a reference.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_del(lru: *mut Lru, entry: *mut LruEntry) -> c_int {
     done(|| {
@@ -214,12 +214,12 @@ fn node(number: usize) -> Result<Node, Errno> {
         .ok_or_else(|| misuse(libc::EINVAL, "no such NUMA node (see stillpoint_nodes())"))
 }
 
-/// Returns how many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 for
-/// a tenant or node that does not exist.
+/// Returns the number of the tenant's entries on the node: list_lru_count_one(). Takes no lock. 0
+/// for a tenant or node that does not exist.
 ///
 /// # Safety
 ///
-/// The handles are good or NULL.
+/// The handles are valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count_one(
     lru: *const Lru,
@@ -234,31 +234,31 @@ pub unsafe extern "C" fn stillpoint_lru_count_one(
     catch_panic_or(0, || count().unwrap_or(0))
 }
 
-/// Returns how many entries there are. list_lru_count().
+/// Returns the number of entries: list_lru_count().
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_count(lru: *const Lru) -> usize {
     // SAFETY: the caller's promise.
     unsafe { get(lru, 0, |lru| lru.lists.count()) }
 }
 
-/// The result of an isolate function: what the walk does with the entry. The kernel's
-/// `enum lru_status`. Any other number is a stop.
+/// An isolate function's result: what the walk does with the entry. The kernel's `enum lru_status`.
+/// Any other number stops the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum LruStatus {
     /// Take it off.
     Removed,
-    /// Take it off, and begin again with the oldest.
+    /// Take it off, and restart with the oldest.
     RemovedRetry,
     /// Make it the newest.
     Rotate,
     /// Leave it where it is.
     Skip,
-    /// Leave it, and begin again with the oldest.
+    /// Leave it, and restart with the oldest.
     Retry,
     /// Leave it, and end the walk.
     Stop,
@@ -281,14 +281,14 @@ fn isolate(status: c_int) -> Isolate {
     }
 }
 
-/// Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
-/// the function says; returns how many it has taken off. list_lru_walk_one(). A node of SIZE_MAX
-/// means all nodes, with all tenants: list_lru_walk(). Returns 0 for a tenant or node that does not
+/// Calls the function for up to `budget` entries of the tenant on the node, oldest first, and does
+/// what it returns; returns the number of entries taken off: list_lru_walk_one(). A node of
+/// SIZE_MAX means all nodes and all tenants: list_lru_walk(). 0 for a tenant or node that does not
 /// exist.
 ///
 /// # Safety
 ///
-/// The handles are good or NULL; the function may be called with the data.
+/// The handles are valid or NULL; the function may be called with the data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_lru_walk(
     lru: *mut Lru,
@@ -316,35 +316,34 @@ pub unsafe extern "C" fn stillpoint_lru_walk(
     catch_panic_or(0, || walk().unwrap_or(0))
 }
 
-/// The subject of a shrinker's call. It is valid until the function returns.
+/// The tenant and node of a shrinker's call. Valid until the function returns.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Scope {
-    /// The tenant whose memory is meant. The function must not release this handle.
+    /// The tenant whose memory to free. The function must not release this handle.
     pub tenant: *mut Tenant,
     /// The NUMA node.
     pub node: usize,
 }
 
-/// An object that can free memory on request: `struct shrinker`. Copied when it is registered; the
-/// functions are called by any thread that reclaims, several at once, without a lock held.
+/// An object that can free memory on request: `struct shrinker`. Registering copies it. Any thread
+/// that reclaims calls the functions, several at once, without a lock held.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ShrinkerOps {
-    /// Returns about how many objects could be freed. It should be cheap:
-    /// stillpoint_lru_count_one().
+    /// Estimates how many objects could be freed. Should be cheap: stillpoint_lru_count_one().
     pub count: Option<unsafe extern "C" fn(scope: *const Scope, data: *mut c_void) -> usize>,
     /// Looks at up to `objects` objects and frees those that can be freed. Returns how many it freed,
     /// or -1 if it cannot work now.
     pub scan:
         Option<unsafe extern "C" fn(scope: *const Scope, objects: usize, data: *mut c_void) -> i64>,
-    /// The data that the functions are called with.
+    /// Passed to the functions.
     pub data: *mut c_void,
     /// The cost of making an object again; 0 stands for the default, 2.
     pub seeks: u32,
     /// How many objects a scan should look at; 0 stands for the default, 128.
     pub batch: usize,
-    /// Whether the memory belongs to no tenant: only passes over the whole hierarchy then call the
+    /// Whether the memory belongs to no tenant. Only passes over the whole hierarchy then call the
     /// shrinker, with the root as tenant.
     pub not_per_tenant: bool,
 }
@@ -425,12 +424,12 @@ pub struct Shrinker {
     hierarchy: stillpoint_lru::Hierarchy,
 }
 
-/// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both
-/// functions.
+/// Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024 already; -EINVAL if a
+/// function is missing.
 ///
 /// # Safety
 ///
-/// The hierarchy is good; the functions may be called with the data, on any thread, until
+/// The hierarchy is valid; the functions may be called with the data, on any thread, until
 /// stillpoint_shrinker_free() has returned; the handle can be written to `shrinker`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_shrinker_register(
@@ -460,12 +459,12 @@ pub unsafe extern "C" fn stillpoint_shrinker_register(
     unsafe { new_handle(shrinker, register) }
 }
 
-/// Declares that all objects that the shrinker can free are on this lru's lists: it is then not
-/// called where they are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
+/// Declares that all objects that the shrinker can free are on this lru's lists, so it is not
+/// called for empty lists. -EXDEV if the lru is not for the tenants of its hierarchy.
 ///
 /// # Safety
 ///
-/// The handles are good.
+/// The handles are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_shrinker_covers(
     shrinker: *mut Shrinker,

@@ -19,16 +19,16 @@ use stillpoint_map::internal::{Exhausted, Node, NodeIter, Nodes};
 /// A hash map of nodes that the program embeds in its objects: see <stillpoint/map.h>.
 #[derive(Debug)]
 pub struct Map(
-    /// What C points to is [`Nodes`]'s.
+    /// C's pointer points to a [`Nodes`]'s data.
     [u8; 0],
 );
 
-/// What a program embeds: `struct stillpoint_map_node`.
+/// The node that a program embeds: `struct stillpoint_map_node`.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct MapNode(Node);
 
-/// A place in a map: `struct stillpoint_map_iter`.
+/// A position in a map: `struct stillpoint_map_iter`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct MapIter {
@@ -42,14 +42,14 @@ const _: () = assert!(
         && !mem::needs_drop::<NodeIter<'_>>()
 );
 
-/// Returns whether a node is the one with that key: `stillpoint_match_function`.
+/// Returns whether a node has that key: `stillpoint_match_function`.
 pub type MatchFunction =
     Option<unsafe extern "C" fn(node: *mut MapNode, key: *const c_void) -> c_int>;
 
-/// What a map's nodes are handed to at its end: `stillpoint_map_node_function`.
+/// Called with a map's nodes at its end: `stillpoint_map_node_function`.
 pub type NodeFunction = Option<unsafe extern "C" fn(node: *mut MapNode, data: *mut c_void)>;
 
-/// The map that C refers to, which stays C's.
+/// Borrows the map that C refers to.
 ///
 /// # Safety
 ///
@@ -61,14 +61,13 @@ unsafe fn borrow(map: *const Map) -> Option<ManuallyDrop<Nodes>> {
     Some(ManuallyDrop::new(unsafe { Nodes::from_raw(map) }))
 }
 
-/// Returns whether the calling thread may use the map, as far as can be seen, where misuse is
-/// reported.
+/// Returns false if misuse is reported and the calling thread is detected outside a section.
 #[inline(always)]
 fn is_protected(map: &Nodes) -> bool {
     !stillpoint_reports_misuse() || is_seen_protected(map)
 }
 
-/// An owned guard's section is no thread's.
+/// Any reader counts, because an owned guard's section belongs to no thread.
 #[cold]
 fn is_seen_protected(map: &Nodes) -> bool {
     let domain = map.domain();
@@ -80,7 +79,7 @@ fn is_seen_protected(map: &Nodes) -> bool {
     .is_ok()
 }
 
-/// The map, for a change of it.
+/// Borrows the map for a change.
 ///
 /// # Safety
 ///
@@ -116,7 +115,7 @@ fn pointer(node: Option<NonNull<Node>>) -> *mut MapNode {
     node.map_or(ptr::null_mut(), |node| node.as_ptr().cast())
 }
 
-/// Asks the program's function.
+/// Wraps the program's function.
 ///
 /// # Safety
 ///
@@ -130,10 +129,11 @@ unsafe fn is_match(
     move |node| unsafe { function(node.as_ptr().cast(), key) != 0 }
 }
 
-/// Makes a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the domain
-/// (NULL is the global one). The table grows and shrinks by itself; with STILLPOINT_MAP_KEEP_CAPACITY
-/// in the flags it never shrinks below `capacity`. Does not block; not async-signal-safe. If the domain is
-/// destroyed before its maps, it ends with the last of them.
+/// Creates a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the
+/// domain (NULL is the global one). The table grows and shrinks by itself; with
+/// STILLPOINT_MAP_KEEP_CAPACITY in `flags`, it does not shrink by itself below `capacity`. Does not
+/// block; not async-signal-safe. A domain that is destroyed before its maps ends with the last of
+/// them.
 ///
 /// -EINVAL for null or unknown flags; -ENOMEM.
 ///
@@ -165,17 +165,17 @@ pub unsafe extern "C" fn stillpoint_map_new(
     })
 }
 
-/// Ends a map, and hands its nodes, if there are some, to the function, which may free them at once:
-/// cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table; not
-/// async-signal-safe. No thread uses the map any more: where readers have found it by a pointer, wait
-/// for a grace period between taking that away and this. NULL does nothing.
+/// Destroys a map, and passes each node left in it to the function, which may free it at once:
+/// cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table;
+/// not async-signal-safe. No other thread may use the map: if readers find it by a pointer, clear
+/// that and wait for a grace period first. NULL does nothing.
 ///
-/// -ENOTEMPTY for a map with nodes if the function is NULL (liburcu's -EPERM); the map is then as it
-/// was.
+/// -ENOTEMPTY (liburcu's -EPERM) if the function is NULL and the map has nodes; the map is then
+/// unchanged.
 ///
 /// # Safety
 ///
-/// The map is NULL, or alive and used by no other thread, nor afterwards.
+/// The map is NULL, or alive, not used by other threads, and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_destroy(
     map: *mut Map,
@@ -200,8 +200,8 @@ pub unsafe extern "C" fn stillpoint_map_destroy(
     })
 }
 
-/// Returns how many nodes there are, exactly while no thread changes the map: cds_lfht_count_nodes(), but
-/// without looking at the nodes, and outside of sections, too. Async-signal-safe. 0 for NULL.
+/// Returns the number of nodes, exact while no thread changes the map: cds_lfht_count_nodes(), but
+/// without a walk, and also outside of sections. Async-signal-safe. 0 for NULL.
 ///
 /// # Safety
 ///
@@ -223,10 +223,11 @@ pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
     unsafe { borrow(map).map_or(0, |map| map.pinned().capacity()) }
 }
 
-/// Makes room for `nodes` more nodes, and keeps the table from shrinking below that: cds_lfht_resize()
-/// to a larger size. Does not wait: the table moves as it does when it grows, a few buckets with each
-/// change, and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
-/// than any table has; -EPERM outside of a section, if misuse is reported.
+/// Makes room for `nodes` more nodes, and keeps the table from shrinking below that:
+/// cds_lfht_resize() to a larger size. Does not wait: the table moves as when it grows, a few
+/// buckets with each change, and more on the domain's service thread. Not async-signal-safe.
+/// -EINVAL for null; -ENOMEM, also if no table can be so large; -EPERM outside of a section, if
+/// misuse is reported.
 ///
 /// # Safety
 ///
@@ -237,9 +238,9 @@ pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> 
     done(|| unsafe { Ok(to_change(map)?.pinned().reserve(nodes)?) })
 }
 
-/// Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
-/// cds_lfht_resize() to less. Does not wait for that. A map with fewer nodes than it had shrinks without
-/// this. Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
+/// Lets the table shrink to fit its nodes, below any reserved or initial capacity:
+/// cds_lfht_resize() to a smaller size. Does not wait. A map that loses nodes shrinks without this.
+/// Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
 ///
 /// # Safety
 ///

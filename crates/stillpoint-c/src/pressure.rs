@@ -31,16 +31,16 @@ pub struct PressureOptions {
     /// Whether to watch this process's control group if there is no path and the service manager has
     /// set nothing; the whole system only if the process is in the root group and that has no file.
     pub or_system: bool,
-    /// The bytes to write to the file once it is open; with a path only.
+    /// Bytes to write to the file once it is open; only with a path.
     pub payload: *const c_void,
     /// The number of these bytes.
     pub payload_size: usize,
-    /// Bytes that may still be charged at the end of a pass; 0 stands for three quarters of those
-    /// charged at its beginning.
+    /// Bytes that may still be charged after a pass; 0 stands for three quarters of the bytes
+    /// charged before it.
     pub target: u64,
     /// Called after each pass; may be NULL.
     pub after: RelievedFunction,
-    /// The data that it is called with.
+    /// Passed to `after`.
     pub data: *mut c_void,
 }
 
@@ -60,8 +60,8 @@ impl PassCallback {
     }
 }
 
-/// Returns the source that the service manager has set; `None` if it has set none. If it asks not
-/// to watch, that is a source, too: the null device, on which a watch does nothing.
+/// Returns the source that the service manager has set, if any. To turn watching off, it sets the
+/// null device, on which a watch does nothing.
 fn watch_of_service_manager() -> Result<Option<PressureWatch>, PressureError> {
     let null_device = || {
         env::var_os("MEMORY_PRESSURE_WATCH")
@@ -82,16 +82,16 @@ impl From<PressureError> for Errno {
     }
 }
 
-/// Starts a thread that waits until the system reports memory pressure, and then frees memory by
-/// the hierarchy's shrinkers. Without options it uses the service manager's settings in the
-/// environment; -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise
-/// the system's error. Watching /dev/null does nothing, and is no error: a service manager that
-/// asks for that is obeyed, and the system is not watched instead.
+/// Starts a thread that frees memory by the hierarchy's shrinkers whenever the system reports
+/// memory pressure. Without options, uses the service manager's settings in the environment;
+/// -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise the system's
+/// error. Watching /dev/null does nothing, and is no error: that is how a service manager turns
+/// watching off, so the system is not watched instead.
 ///
 /// # Safety
 ///
-/// The hierarchy is good; the options are NULL or good; the function may be called with the data on
-/// another thread until stillpoint_pressure_free() has returned; the handle can be written to
+/// The hierarchy is valid; the options are NULL or valid; the function may be called with the data
+/// on another thread until stillpoint_pressure_free() has returned; the handle can be written to
 /// `pressure`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_watch(
@@ -142,11 +142,11 @@ pub unsafe extern "C" fn stillpoint_pressure_watch(
     unsafe { new_handle(pressure, start) }
 }
 
-/// Returns how many passes have been run because of memory pressure. 0 for NULL. Async-signal-safe.
+/// Returns how many passes memory pressure has caused. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
@@ -154,48 +154,47 @@ pub unsafe extern "C" fn stillpoint_pressure_events(pressure: *const Pressure) -
 }
 
 /// Returns how many notifications came less than a tenth of a second after a pass. The next pass
-/// was put off until then, and serves all of them: there are at most ten passes in a second. 0 for
-/// NULL. Async-signal-safe.
+/// waits until that time is over and serves all of them, so there are at most ten passes a second.
+/// 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_coalesced(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { get(pressure, 0, |pressure| pressure.0.coalesced()) }
 }
 
-/// Returns how many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+/// Returns how many objects shrinkers have freed in these passes. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_objects(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { get(pressure, 0, |pressure| pressure.0.objects()) }
 }
 
-/// Returns how often a pass has panicked; the watch goes on. Only Rust code that takes part in
-/// passes panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
+/// Returns how often a pass has panicked; the watch goes on. Only Rust code in passes can panic;
+/// shrinkers' panics are not counted. 0 for NULL. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_panics(pressure: *const Pressure) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { get(pressure, 0, |pressure| pressure.0.panics()) }
 }
 
-/// Returns whether there is a thread that watches, and the file is open. False for /dev/null, for a
-/// file that was removed and does not exist again yet, and in the child of a fork.
-/// Async-signal-safe.
+/// Returns whether a thread watches and the file is open. False for /dev/null, for a file that was
+/// removed and not yet created again, and in the child of a fork. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_pressure_is_watching(pressure: *const Pressure) -> bool {
     // SAFETY: the caller's promise.

@@ -62,8 +62,8 @@ pub extern "C" fn stillpoint_qsbr_unregister() -> c_int {
 }
 
 fn go_offline(record: &raw::Record) -> bool {
-    // SAFETY: from `qsbr_record`, so the calling thread's; what it goes on using is the caller's
-    // business, as everywhere in C.
+    // SAFETY: from `qsbr_record`, so the calling thread's; in C, the caller answers for the
+    // pointers it goes on using.
     unsafe { record.unlock() }.is_ok()
 }
 

@@ -1,8 +1,8 @@
 //! Sections of threads.
 //!
-//! The fast path of a section is in the header: it uses the record that `thread.rs` has cached. The
-//! slow path is here: a thread's first section, nested ones, those where readers have to fence, and
-//! those after the thread's end has begun.
+//! The fast path is in the header and uses the record that `thread.rs` has cached. The slow path is
+//! here: a thread's first section, nested sections, fencing readers, and sections after the thread
+//! has begun to exit.
 
 use crate::{
     domain::{Domain, resolve, with},
@@ -45,7 +45,7 @@ fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
-    // The slow path runs also where nothing will be cached: it reports sections that are left open.
+    // Watch the exit even if nothing gets cached: it reports sections that are left open.
     let watched = watch_exit();
     if let Some(record) = raw::lock_global(which)
         && watched
@@ -58,11 +58,11 @@ pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
 /// The slow path of stillpoint_read_unlock(); not for programs.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_unlock_slow(which: c_int) -> c_int {
-    // SAFETY: the caller's business, as everywhere in C.
+    // SAFETY: in C, the caller answers for that.
     done(|| Ok(unsafe { raw::unlock(global(which).1) }?))
 }
 
-/// Ends a section that a waiter waits for, or that has put off work; not for programs.
+/// Ends a section that a waiter waits for, or in which work was postponed; not for programs.
 ///
 /// # Safety
 ///
@@ -73,10 +73,9 @@ pub unsafe extern "C" fn stillpoint_read_unlock_special(record: *const Record) {
     unsafe { (*record).0.unlock_special() };
 }
 
-/// Registers the calling thread as a reader of the domain, so that its sections there are
-/// async-signal-safe from the first on. A thread need not do so: its first section registers it.
-/// Returns 0; -EEXIST if it is registered already, which does no harm; -ENOMEM; -ESRCH at the
-/// thread's very end.
+/// Registers the calling thread as a reader of the domain, so that even its first section there is
+/// async-signal-safe. Optional: the first section registers the thread. Returns 0; -EEXIST if it is
+/// registered already, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
 ///
 /// There is nothing to undo: every thread is unregistered at its end.
 ///
@@ -112,10 +111,10 @@ pub struct DomainReader {
     domain: *const Domain,
 }
 
-/// Registers the calling thread as a reader of the domain, if it is not, and fills in the handle
-/// that stillpoint_domain_reader_lock() takes. The handle is valid in this thread alone, until the
-/// thread ends (its destructors excepted) or the domain is destroyed; a thread may have several.
-/// -EINVAL for null; -ENOMEM; -ESRCH at the thread's very end.
+/// Registers the calling thread as a reader of the domain, if necessary, and fills in the handle
+/// for stillpoint_domain_reader_lock(). The handle is valid only in this thread, until the thread's
+/// destructors run or the domain is destroyed; a thread may have several. -EINVAL for null;
+/// -ENOMEM; -ESRCH at the thread's very end.
 ///
 /// # Safety
 ///
@@ -132,7 +131,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_init(
         register(used)?;
         let (record, started) = match raw::cacheable_record(used) {
             Some(record) => (record.as_ptr().cast_const().cast(), raw::started(used)),
-            // The slow path comes before the second is looked at.
+            // The slow path is taken before `started` is read.
             None => (unregistered(), ptr::null()),
         };
         let made = DomainReader {
@@ -163,7 +162,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(
 ///
 /// # Safety
 ///
-/// As for the other one.
+/// As for stillpoint_domain_reader_unlock_slow().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_reader_lock_slow(reader: *const DomainReader) {
     // SAFETY: the caller's promise.
@@ -181,8 +180,8 @@ pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) ->
     unsafe { with(domain, false, raw::is_registered) }
 }
 
-/// Begins a section of the domain, or a level of it: srcu_read_lock(). Like stillpoint_read_lock(),
-/// as a function call.
+/// Begins a section of the domain, or one more level of it: srcu_read_lock(). Like
+/// stillpoint_read_lock(), but a function call.
 ///
 /// # Safety
 ///
@@ -221,12 +220,12 @@ pub unsafe extern "C" fn stillpoint_domain_read_lock_held(domain: *mut Domain) -
 #[repr(transparent)]
 pub struct Guard(raw::Record);
 
-/// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
-/// thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
-/// 10 nanoseconds.
+/// Begins a section that belongs to the holder of the guard (a request, a task) until
+/// stillpoint_guard_end(), on any thread. For readers that sleep, usually in the trace domain.
+/// Costs some 10 nanoseconds.
 ///
-/// A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
-/// stall.
+/// If the holder itself waits for the section, that cannot be refused: the wait never ends, and is
+/// reported as a stall.
 ///
 /// # Safety
 ///
@@ -238,7 +237,7 @@ pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Gu
     raw::lock_owned(domain).as_ptr().cast()
 }
 
-/// Gives the section a name for stall reports, which is copied. -EINVAL for null.
+/// Gives the section a name for stall reports; copies it. -EINVAL for null.
 ///
 /// # Safety
 ///
@@ -261,8 +260,8 @@ pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c
     })
 }
 
-/// Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, as
-/// far as that can be detected: it may belong to another section by then.
+/// Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, if
+/// detected: it may belong to another section by then.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Domains that are made at their first use, and are never destroyed.
+//! Domains that are created at their first use and never destroyed.
 
 use std::{
     ptr,

@@ -45,7 +45,7 @@ impl From<ChargeError> for Errno {
     }
 }
 
-/// Makes a hierarchy with a root tenant and no other. -ENOMEM.
+/// Creates a hierarchy with only a root tenant. -ENOMEM.
 ///
 /// # Safety
 ///
@@ -60,8 +60,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_new(hierarchy: *mut *mut Hierarchy
     unsafe { new_handle(hierarchy, make) }
 }
 
-/// Releases a handle. The hierarchy lives as long as any object that was made for it. NULL does
-/// nothing.
+/// Releases a handle. The hierarchy lives as long as any object created for it. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -79,7 +78,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_free(hierarchy: *mut Hierarchy) {
 ///
 /// # Safety
 ///
-/// The handle is good; `relieved` is NULL or can be written to.
+/// The handle is valid; `relieved` is NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     hierarchy: *mut Hierarchy,
@@ -99,11 +98,11 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     })
 }
 
-/// Makes a handle of the hierarchy's root. -ENOMEM.
+/// Creates a handle of the hierarchy's root. -ENOMEM.
 ///
 /// # Safety
 ///
-/// The handle is good; the new one can be written to `tenant`.
+/// The handle is valid; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_hierarchy_root(
     hierarchy: *mut Hierarchy,
@@ -119,12 +118,12 @@ pub unsafe extern "C" fn stillpoint_hierarchy_root(
     unsafe { new_handle(tenant, root) }
 }
 
-/// Makes a tenant below another one, without limits. -ENOENT if the parent has been deleted,
+/// Creates a tenant below another one, without limits. -ENOENT if the parent has been deleted,
 /// -ENOMEM.
 ///
 /// # Safety
 ///
-/// The handle is good; the new one can be written to `tenant`.
+/// The handle is valid; the new one can be written to `tenant`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_create(
     parent: *mut Tenant,
@@ -149,7 +148,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
     done(|| {
@@ -162,7 +161,7 @@ pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int 
     })
 }
 
-/// Releases a handle; a tenant that loses its last handle is deleted. NULL does nothing.
+/// Releases a handle; releasing the last one deletes the tenant. NULL does nothing.
 ///
 /// # Safety
 ///
@@ -173,26 +172,26 @@ pub unsafe extern "C" fn stillpoint_tenant_free(tenant: *mut Tenant) {
     unsafe { free_handle(tenant) };
 }
 
-/// The limits of a tenant. UINT64_MAX is no limit.
+/// The limits of a tenant. UINT64_MAX means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum Limit {
-    /// Never reclaimed from below this.
+    /// Below this, never reclaimed from.
     Min,
-    /// Not reclaimed from below this unless there is nothing else.
+    /// Below this, reclaimed from only if there is nothing else.
     Low,
-    /// Above this a background thread reclaims.
+    /// Above this, a background thread reclaims.
     High,
-    /// Above this the charging thread reclaims; a charge that would still pass it fails.
+    /// Above this, the charging thread reclaims; a charge that would still exceed it fails.
     Max,
 }
 
-/// Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage
-/// reclaims at once. -EINVAL for another number.
+/// Sets a limit, one of `enum stillpoint_limit`, in bytes. A max below the usage reclaims at once.
+/// -EINVAL for an unknown limit.
 ///
 /// # Safety
 ///
-/// The handle is good.
+/// The handle is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_set_limit(
     tenant: *mut Tenant,
@@ -220,21 +219,21 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_usage(tenant: *const Tenant) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { get(tenant, 0, |tenant| tenant.tenant.usage()) }
 }
 
-/// Tries to reclaim `bytes` bytes from the tenant and all below it, whatever it uses:
-/// memory.reclaim. Returns by how many bytes its usage has fallen, without memory that is freed after a
-/// grace period that has not ended. Calls shrinkers on this thread; does not wait. 0 for NULL, and
-/// inside a shrinker.
+/// Tries to reclaim `bytes` bytes from the tenant and all below it, whatever its usage:
+/// memory.reclaim. Returns by how many bytes its usage has fallen, not counting memory that waits
+/// for a grace period. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
+/// shrinker.
 ///
 /// # Safety
 ///
-/// The handle is good or NULL.
+/// The handle is valid or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u64) -> u64 {
     // SAFETY: the caller's promise.
@@ -245,7 +244,7 @@ pub unsafe extern "C" fn stillpoint_tenant_reclaim(tenant: *mut Tenant, bytes: u
 ///
 /// # Safety
 ///
-/// The handle is good; `size` bytes can be written.
+/// The handle is valid; `size` bytes can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
     tenant: *const Tenant,
@@ -257,16 +256,15 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 }
 
 /// Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
-/// the object that the bytes are for. It may be copied as long as one copy is used. Past a max it
-/// reclaims, and waits a tenth of a second at most.
+/// the object that the bytes are for. It may be copied if only one copy is used. Past a max it
+/// reclaims, and waits for up to a tenth of a second.
 ///
-/// -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
-/// where nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then one of no
-/// bytes.
+/// -ENOMEM if it would still exceed the max; -EDEADLK instead inside a section or a callback, where
+/// nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then empty.
 ///
 /// # Safety
 ///
-/// The handle is good; `charge` can be written to, and its old value is lost.
+/// The handle is valid; `charge` can be written to, and its old value is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_charge(
     tenant: *mut Tenant,
@@ -275,7 +273,7 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
 ) -> c_int {
     done(|| {
         check_output(charge)?;
-        // SAFETY: the caller's promise. Zeroes are a charge of no bytes: see `stillpoint_uncharge`.
+        // SAFETY: the caller's promise. Zeroes are an empty charge: see `stillpoint_uncharge`.
         unsafe { ptr::write_bytes(charge, 0, 1) };
         // SAFETY: the caller's promise.
         let charged = unsafe { deref(tenant) }?.tenant.charge(bytes)?;
@@ -285,8 +283,8 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
     })
 }
 
-/// Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as
-/// it was; -EINVAL for one of no bytes.
+/// Changes the number of bytes charged. Errors as for stillpoint_tenant_charge(), with the charge
+/// unchanged; -EINVAL for an empty charge.
 ///
 /// # Safety
 ///
@@ -312,8 +310,8 @@ pub unsafe extern "C" fn stillpoint_charge_resize(charge: *mut Charge, bytes: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_uncharge(charge: *mut Charge) {
     catch_panic_or((), || {
-        // SAFETY: the caller's promise. Sixteen zeroes are a charge of no bytes, which names no
-        // tenant that would be looked at.
+        // SAFETY: the caller's promise. Sixteen zero bytes are an empty charge, which refers to no
+        // tenant.
         let charged = unsafe {
             let Some(_) = charge.as_ref() else { return };
             let charged = charge.read();

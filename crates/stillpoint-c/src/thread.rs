@@ -1,9 +1,9 @@
 //! The calling thread's cached records, and the thread's end.
 //!
 //! The inlined functions read through records that `thread.c` and `compat/runtime/flavour.c` keep
-//! in thread-local state; that is C's, because stable Rust cannot give thread-local state a name
-//! that C knows. A record is the thread's until its end: [`watch_exit`] registers [`on_exit`],
-//! which clears all of it before the library takes the records back.
+//! in thread-local state; C defines that state, because stable Rust cannot export a thread-local
+//! symbol. A record is the thread's until its end: [`watch_exit`] registers [`on_exit`], which
+//! clears the state before the library takes the records back.
 
 use crate::ffi::misuse;
 use std::{
@@ -101,12 +101,12 @@ pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
 pub(crate) fn release_qsbr_record() {
     if let Some(record) = qsbr_record() {
         clear_record(QSBR);
-        // SAFETY: the calling thread's, which has it no more.
+        // SAFETY: the calling thread's, whose cache was cleared just now.
         unsafe { record.release() };
     }
 }
 
-/// Clears the cached records at the thread's end, because they would be another thread's.
+/// Clears the cached records at the thread's end, because another thread may get them.
 fn on_exit() {
     // SAFETY: null is for no buffer; both change the calling thread's own state.
     unsafe {

@@ -9,7 +9,7 @@
 pub struct TenantStatistics {
     /// Bytes charged.
     pub usage: u64,
-    /// Most bytes that have been charged at a time, bytes in stock included, refused charges not.
+    /// Most bytes charged at once, including bytes in stock, but not refused charges.
     pub peak: u64,
     /// The min limit.
     pub min: u64,
@@ -21,9 +21,9 @@ pub struct TenantStatistics {
     pub max: u64,
     /// Passes that reclaimed from the tenant although it was under its low limit.
     pub low_events: u64,
-    /// Times that charges have passed the high limit.
+    /// Times that charges exceeded the high limit.
     pub high_events: u64,
-    /// Charges that have met the max: those that failed, and those for which memory was reclaimed.
+    /// Charges that hit the max: those that failed, and those for which memory was reclaimed.
     pub max_events: u64,
     /// Charges that failed because of this tenant's max.
     pub failed_charges: u64,

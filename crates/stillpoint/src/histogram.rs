@@ -24,16 +24,16 @@ pub(crate) const BUCKETS: usize = (LARGEST_BITS as usize - PART_BITS as usize + 
 
 const _: () = assert!(TIMES_WORDS == 1 + BUCKETS);
 
-/// How long things have taken: a log-linear histogram of nanoseconds, with four buckets for each
-/// power of two. Part of the statistics, which say what is timed. It is a copy: it does not change
-/// any more. Of two copies of one histogram, the difference is what has happened in between.
+/// A log-linear histogram of durations in nanoseconds, with four buckets for each power of two.
+/// Part of the statistics, which say what is timed. It is a copy that no longer changes; the
+/// difference of two copies covers the time in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Histogram {
-    /// All durations together, in nanoseconds.
+    /// Sum of all durations in nanoseconds.
     sum: u64,
-    /// How many durations are in each bucket. Those of 0 to 3 ns have one each; from there on four
-    /// make a power of two, of equal width; the last has all of 18 minutes and more.
+    /// Number of durations in each bucket. 0 to 3 ns have one each; above that, each power of two
+    /// has four of equal width; the last has all of 18 minutes and more.
     // A literal, for cbindgen: BUCKETS.
     buckets: [u64; 156],
 }
@@ -59,7 +59,7 @@ impl Histogram {
             .fold(0, |sum, &bucket| sum.wrapping_add(bucket))
     }
 
-    /// Returns all durations together.
+    /// Returns the sum of all durations.
     #[must_use]
     pub const fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)

@@ -6,7 +6,7 @@ use crate::{
     kvfree::{Heap, Policy, Waiting},
 };
 
-/// A domain's statistics: what is pending now, and what has happened since it was made.
+/// A domain's statistics: what is pending now, and counts since it was created.
 // C's `struct stillpoint_statistics` is this struct, and its comments are these. C programs pass
 // the size that they know: a new field is a u64, or a Histogram, at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct Statistics {
     /// Retired objects that have not been freed.
     pub objects_pending: u64,
     /// Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
-    /// Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
-    /// least. Objects that the program's callbacks will free are not counted.
+    /// Rust code gives (Rcu::weighed). An object with a destructor but no weight counts as at least
+    /// 1 KiB. Objects that the program's callbacks will free are not counted.
     pub bytes_pending: u64,
     /// Pages of 4 KiB in use to track them.
     pub pages: u64,
@@ -34,8 +34,7 @@ pub struct Statistics {
     /// returned at once, because no other thread was registered as a reader, is not counted.
     pub grace_periods: u64,
     /// Records of readers: one for each thread that has read or retired here, each QSBR reader and
-    /// each owned guard, as many as there have been at a time and some spare ones. About 110 bytes
-    /// each.
+    /// each owned guard, at the highest number so far, and some spare ones. About 110 bytes each.
     pub records: u64,
     /// Heavy barriers (membarrier calls, or fences) issued.
     pub heavy_barriers: u64,
@@ -49,13 +48,12 @@ pub struct Statistics {
     pub inline_waits: u64,
     /// Objects that are never freed: there was no memory to track them when they were retired,
     /// inside a section or a callback, where waiting is impossible. C's functions return such an
-    /// object to the caller (-ENOMEM), so these are objects that Rust code retired. Those count, too,
-    /// that a domain of the package for crossbeam-epoch leaves where they are because the process
-    /// exits.
+    /// object to the caller (-ENOMEM), so these are objects that Rust code retired. Also counts
+    /// objects that a domain of the crossbeam-epoch package leaves behind when the process exits.
     pub objects_leaked: u64,
     /// Grace periods held up for longer than the stall time-out.
     pub stalls: u64,
-    /// Times that the service thread was held up for longer than that.
+    /// Times that the service thread was held up for longer than the stall time-out.
     pub service_stalls: u64,
     /// Callbacks, destructors, weighers, wakers and stall handlers that panicked, and subscribers
     /// of `tracing` that panicked at a stall. C code does not panic.
@@ -64,17 +62,16 @@ pub struct Statistics {
     /// three within a minute it stays down: barriers then do its work, and tasks that wait ask
     /// again by themselves.
     pub service_failures: u64,
-    /// How long grace periods have taken. Those that readers hold up are all timed, from the moment
-    /// at which a waiting thread first finds that they do, which is later than the start. Of the
-    /// others one in 128 is timed, from start to end, and counts for 128. So the count is an
-    /// estimate of grace_periods.
+    /// How long grace periods have taken. Each one that readers hold up is timed, from when a
+    /// waiting thread first notices that, which is later than the start. Of the others, one in 128
+    /// is timed, from start to end, and counts as 128. So the count estimates grace_periods.
     pub grace_period_times: Histogram,
-    /// How long callbacks have taken, from being queued to the end of the pass that has invoked
-    /// them. Those that have arrived together count as queued when the first of them was.
+    /// How long callbacks have taken, from being queued to the end of the pass that invoked them.
+    /// Callbacks that arrived together count as queued when the first one was.
     pub callback_times: Histogram,
-    /// How long the bounded waits of retiring threads were: as many as waits.
+    /// How long the bounded waits of retiring threads took; the count equals waits.
     pub wait_times: Histogram,
-    /// How long the service thread's passes have taken in which it has freed objects.
+    /// How long those passes of the service thread took that freed objects.
     pub reclaim_times: Histogram,
 }
 

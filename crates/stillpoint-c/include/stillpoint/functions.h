@@ -4,30 +4,30 @@
 /* Made by cbindgen from the Rust sources. Included by <stillpoint/stillpoint.h>, not by programs. SPDX: MIT OR Apache-2.0 */
 
 /*
- The limits of a tenant. UINT64_MAX is no limit.
+ The limits of a tenant. UINT64_MAX means no limit.
  */
 enum stillpoint_limit {
   /*
-   Never reclaimed from below this.
+   Below this, never reclaimed from.
    */
   STILLPOINT_LIMIT_MIN,
   /*
-   Not reclaimed from below this unless there is nothing else.
+   Below this, reclaimed from only if there is nothing else.
    */
   STILLPOINT_LIMIT_LOW,
   /*
-   Above this a background thread reclaims.
+   Above this, a background thread reclaims.
    */
   STILLPOINT_LIMIT_HIGH,
   /*
-   Above this the charging thread reclaims; a charge that would still pass it fails.
+   Above this, the charging thread reclaims; a charge that would still exceed it fails.
    */
   STILLPOINT_LIMIT_MAX,
 };
 
 /*
- The result of an isolate function: what the walk does with the entry. The kernel's
- `enum lru_status`. Any other number is a stop.
+ An isolate function's result: what the walk does with the entry. The kernel's `enum lru_status`.
+ Any other number stops the walk.
  */
 enum stillpoint_lru_status {
   /*
@@ -35,7 +35,7 @@ enum stillpoint_lru_status {
    */
   STILLPOINT_LRU_STATUS_REMOVED,
   /*
-   Take it off, and begin again with the oldest.
+   Take it off, and restart with the oldest.
    */
   STILLPOINT_LRU_STATUS_REMOVED_RETRY,
   /*
@@ -47,7 +47,7 @@ enum stillpoint_lru_status {
    */
   STILLPOINT_LRU_STATUS_SKIP,
   /*
-   Leave it, and begin again with the oldest.
+   Leave it, and restart with the oldest.
    */
   STILLPOINT_LRU_STATUS_RETRY,
   /*
@@ -100,15 +100,15 @@ struct stillpoint_arena_options {
    */
   size_t capacity;
   /*
-   How many bytes may be freed and not yet given back to the system.
+   How many bytes may be freed but not yet given back to the system.
    */
   size_t lazy_limit;
   /*
-   Whether areas go without a guard page behind them.
+   Whether to omit the guard page behind each area.
    */
   bool no_guards;
   /*
-   Whether freed memory faults.
+   Whether access to freed memory faults.
    */
   bool poison;
   /*
@@ -116,7 +116,7 @@ struct stillpoint_arena_options {
    */
   bool huge_pages;
   /*
-   Whether the memory is that of a file: stillpoint_arena_file().
+   Whether a file backs the memory: stillpoint_arena_file().
    */
   bool memory_file;
   /*
@@ -126,7 +126,7 @@ struct stillpoint_arena_options {
 };
 
 /*
- What an arena has now, and what has happened since it was built.
+ An arena's present sizes, and counts since it was built.
  */
 struct stillpoint_arena_statistics {
   /*
@@ -134,27 +134,27 @@ struct stillpoint_arena_statistics {
    */
   uint64_t areas;
   /*
-   Their pages, in bytes.
+   Size of their pages in bytes.
    */
   uint64_t live_bytes;
   /*
-   Freed and not given back yet, guard pages included, in bytes.
+   Bytes freed but not given back yet, including guard pages.
    */
   uint64_t lazy_bytes;
   /*
-   Ready for use in the pools, without guard pages. Addresses, not memory.
+   Bytes of addresses (not memory) ready for use in the pools, without guard pages.
    */
   uint64_t pooled_bytes;
   /*
-   In no pool, and accessible. Addresses, not memory.
+   Bytes of addresses (not memory) that are accessible and in no pool.
    */
   uint64_t free_bytes;
   /*
-   Accessible addresses; the rest of the capacity has never been used.
+   Bytes of accessible addresses; the rest of the capacity has never been used.
    */
   uint64_t accessible_bytes;
   /*
-   All addresses.
+   Bytes of all addresses.
    */
   uint64_t capacity_bytes;
   /*
@@ -162,7 +162,7 @@ struct stillpoint_arena_statistics {
    */
   bool guards;
   /*
-   True if the kernel takes many ranges in one call.
+   True if the kernel takes several ranges in one call.
    */
   bool vectored;
   /*
@@ -184,24 +184,24 @@ struct stillpoint_arena_statistics {
 };
 
 /*
- How long things have taken: a log-linear histogram of nanoseconds, with four buckets for each
- power of two. Part of the statistics, which say what is timed. It is a copy: it does not change
- any more. Of two copies of one histogram, the difference is what has happened in between.
+ A log-linear histogram of durations in nanoseconds, with four buckets for each power of two.
+ Part of the statistics, which say what is timed. It is a copy that no longer changes; the
+ difference of two copies covers the time in between.
  */
 struct stillpoint_histogram {
   /*
-   All durations together, in nanoseconds.
+   Sum of all durations in nanoseconds.
    */
   uint64_t sum;
   /*
-   How many durations are in each bucket. Those of 0 to 3 ns have one each; from there on four
-   make a power of two, of equal width; the last has all of 18 minutes and more.
+   Number of durations in each bucket. 0 to 3 ns have one each; above that, each power of two
+   has four of equal width; the last has all of 18 minutes and more.
    */
   uint64_t buckets[156];
 };
 
 /*
- A domain's statistics: what is pending now, and what has happened since it was made.
+ A domain's statistics: what is pending now, and counts since it was created.
  */
 struct stillpoint_statistics {
   /*
@@ -210,8 +210,8 @@ struct stillpoint_statistics {
   uint64_t objects_pending;
   /*
    Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
-   Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
-   least. Objects that the program's callbacks will free are not counted.
+   Rust code gives (Rcu::weighed). An object with a destructor but no weight counts as at least
+   1 KiB. Objects that the program's callbacks will free are not counted.
    */
   uint64_t bytes_pending;
   /*
@@ -242,8 +242,7 @@ struct stillpoint_statistics {
   uint64_t grace_periods;
   /*
    Records of readers: one for each thread that has read or retired here, each QSBR reader and
-   each owned guard, as many as there have been at a time and some spare ones. About 110 bytes
-   each.
+   each owned guard, at the highest number so far, and some spare ones. About 110 bytes each.
    */
   uint64_t records;
   /*
@@ -267,9 +266,8 @@ struct stillpoint_statistics {
   /*
    Objects that are never freed: there was no memory to track them when they were retired,
    inside a section or a callback, where waiting is impossible. C's functions return such an
-   object to the caller (-ENOMEM), so these are objects that Rust code retired. Those count, too,
-   that a domain of the package for crossbeam-epoch leaves where they are because the process
-   exits.
+   object to the caller (-ENOMEM), so these are objects that Rust code retired. Also counts
+   objects that a domain of the crossbeam-epoch package leaves behind when the process exits.
    */
   uint64_t objects_leaked;
   /*
@@ -277,7 +275,7 @@ struct stillpoint_statistics {
    */
   uint64_t stalls;
   /*
-   Times that the service thread was held up for longer than that.
+   Times that the service thread was held up for longer than the stall time-out.
    */
   uint64_t service_stalls;
   /*
@@ -292,33 +290,32 @@ struct stillpoint_statistics {
    */
   uint64_t service_failures;
   /*
-   How long grace periods have taken. Those that readers hold up are all timed, from the moment
-   at which a waiting thread first finds that they do, which is later than the start. Of the
-   others one in 128 is timed, from start to end, and counts for 128. So the count is an
-   estimate of grace_periods.
+   How long grace periods have taken. Each one that readers hold up is timed, from when a
+   waiting thread first notices that, which is later than the start. Of the others, one in 128
+   is timed, from start to end, and counts as 128. So the count estimates grace_periods.
    */
   struct stillpoint_histogram grace_period_times;
   /*
-   How long callbacks have taken, from being queued to the end of the pass that has invoked
-   them. Those that have arrived together count as queued when the first of them was.
+   How long callbacks have taken, from being queued to the end of the pass that invoked them.
+   Callbacks that arrived together count as queued when the first one was.
    */
   struct stillpoint_histogram callback_times;
   /*
-   How long the bounded waits of retiring threads were: as many as waits.
+   How long the bounded waits of retiring threads took; the count equals waits.
    */
   struct stillpoint_histogram wait_times;
   /*
-   How long the service thread's passes have taken in which it has freed objects.
+   How long those passes of the service thread took that freed objects.
    */
   struct stillpoint_histogram reclaim_times;
 };
 
 /*
- The subject of a shrinker's call. It is valid until the function returns.
+ The tenant and node of a shrinker's call. Valid until the function returns.
  */
 struct stillpoint_scope {
   /*
-   The tenant whose memory is meant. The function must not release this handle.
+   The tenant whose memory to free. The function must not release this handle.
    */
   struct stillpoint_tenant *tenant;
   /*
@@ -328,13 +325,12 @@ struct stillpoint_scope {
 };
 
 /*
- An object that can free memory on request: `struct shrinker`. Copied when it is registered; the
- functions are called by any thread that reclaims, several at once, without a lock held.
+ An object that can free memory on request: `struct shrinker`. Registering copies it. Any thread
+ that reclaims calls the functions, several at once, without a lock held.
  */
 struct stillpoint_shrinker_ops {
   /*
-   Returns about how many objects could be freed. It should be cheap:
-   stillpoint_lru_count_one().
+   Estimates how many objects could be freed. Should be cheap: stillpoint_lru_count_one().
    */
   size_t (*count)(const struct stillpoint_scope *scope, void *data);
   /*
@@ -343,7 +339,7 @@ struct stillpoint_shrinker_ops {
    */
   int64_t (*scan)(const struct stillpoint_scope *scope, size_t objects, void *data);
   /*
-   The data that the functions are called with.
+   Passed to the functions.
    */
   void *data;
   /*
@@ -355,7 +351,7 @@ struct stillpoint_shrinker_ops {
    */
   size_t batch;
   /*
-   Whether the memory belongs to no tenant: only passes over the whole hierarchy then call the
+   Whether the memory belongs to no tenant. Only passes over the whole hierarchy then call the
    shrinker, with the root as tenant.
    */
   bool not_per_tenant;
@@ -375,7 +371,7 @@ struct stillpoint_pressure_options {
    */
   bool or_system;
   /*
-   The bytes to write to the file once it is open; with a path only.
+   Bytes to write to the file once it is open; only with a path.
    */
   const void *payload;
   /*
@@ -383,8 +379,8 @@ struct stillpoint_pressure_options {
    */
   size_t payload_size;
   /*
-   Bytes that may still be charged at the end of a pass; 0 stands for three quarters of those
-   charged at its beginning.
+   Bytes that may still be charged after a pass; 0 stands for three quarters of the bytes
+   charged before it.
    */
   uint64_t target;
   /*
@@ -392,7 +388,7 @@ struct stillpoint_pressure_options {
    */
   stillpoint_relieved_function after;
   /*
-   The data that it is called with.
+   Passed to `after`.
    */
   void *data;
 };
@@ -421,7 +417,7 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t usage;
   /*
-   Most bytes that have been charged at a time, bytes in stock included, refused charges not.
+   Most bytes charged at once, including bytes in stock, but not refused charges.
    */
   uint64_t peak;
   /*
@@ -445,11 +441,11 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t low_events;
   /*
-   Times that charges have passed the high limit.
+   Times that charges exceeded the high limit.
    */
   uint64_t high_events;
   /*
-   Charges that have met the max: those that failed, and those for which memory was reclaimed.
+   Charges that hit the max: those that failed, and those for which memory was reclaimed.
    */
   uint64_t max_events;
   /*
@@ -495,22 +491,22 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Makes an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
+ Creates an arena. -EINVAL or -E2BIG for a bad capacity; otherwise the system's error.
 
  # Safety
 
- The options are NULL or good, their name is NULL or ends in a null byte; the handle can be written to `arena`.
+ The options are NULL or valid; the handle can be written to `arena`.
  */
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
 /*
- Releases the handle. The arena ends when its last area has been freed as well. Its private
- domain ends with it, and must not be used afterwards. NULL does nothing.
+ Releases the handle. The arena ends once its last area has been freed, too. Its private domain
+ ends with it, and must not be used afterwards. NULL does nothing.
 
- If the domain ends here, its pending callbacks are called and its objects freed first, as by
- stillpoint_domain_destroy(), which may block for as long as callbacks take. If the domain is
- private: -EDEADLK inside a section or a callback of it, -EBUSY if another thread is seen inside
- a section; the handle is then still good.
+ If the domain ends here, this first calls its pending callbacks and frees its objects, like
+ stillpoint_domain_destroy(), and may block for as long as callbacks take. For a private domain:
+ -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
+ section; the handle is then still valid.
 
  # Safety
 
@@ -526,26 +522,27 @@ int stillpoint_arena_free(struct stillpoint_arena *arena);
 
  # Safety
 
- The handle is good; `error` is NULL or can be written to.
+ The handle is valid; `error` is NULL or can be written to.
  */
 void *stillpoint_arena_alloc(struct stillpoint_arena *arena, size_t size, size_t align, int *error);
 
 /*
  Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
- address is inside one, -ENOMEM without memory to record it as free; nothing is freed then.
+ address is inside one, -ENOMEM if there is no memory to record it as free; nothing is freed
+ then.
 
  # Safety
 
- The handle is good; the area is the caller's alone, except for readers that check it.
+ The handle is valid; the area is the caller's alone, except for readers that check it.
  */
 int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 
 /*
  Frees the area after a grace period of the arena's domain, on that domain's service thread:
- vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
- stillpoint_arena_free_area(); nothing is freed then. If there is no memory when the grace period
- has ended, the free is retried after another one, until it succeeds; barriers do not wait for
- that.
+ vfree_rcu(). Until then, readers find it as before. -EFAULT and -EINVAL as for
+ stillpoint_arena_free_area(); nothing is freed then. If memory is short when the grace period
+ has ended, the free is retried after another one until it succeeds; barriers do not wait for the
+ retries.
 
  # Safety
 
@@ -559,30 +556,30 @@ int stillpoint_arena_free_area_rcu(struct stillpoint_arena *arena, void *area);
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 struct stillpoint_domain *stillpoint_arena_domain(const struct stillpoint_arena *arena);
 
 /*
  Checks that `size` bytes from an address lie inside one live area: check_object_size(). Inside a
- section of the arena's domain they stay in place until it ends. -EFAULT if the first byte is in
- no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW, -EINVAL for no bytes.
- Async-signal-safe in a thread that is registered.
+ section of the arena's domain, the bytes stay in place until the section ends. -EFAULT if the
+ first byte is in no live area, -ERANGE if the area ends before the last byte, -EOVERFLOW,
+ -EINVAL for no bytes. Async-signal-safe in a thread that is registered.
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_arena_check(const struct stillpoint_arena *arena, const void *address, size_t size);
 
 /*
  Finds the area around an address: find_vmap_area(). Returns its first address, and its length in
- `size` unless that is NULL; NULL if there is none. It stays in place until the caller's section
- of the arena's domain ends.
+ `size` unless that is NULL; NULL if there is none. The area stays in place until the caller's
+ section of the arena's domain ends.
 
  # Safety
 
- The handle is good or NULL; `size` is NULL or can be written to.
+ The handle is valid or NULL; `size` is NULL or can be written to.
  */
 void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *address, size_t *size);
 
@@ -592,18 +589,18 @@ void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *ad
 
  # Safety
 
- The handle is good; `size` bytes can be written at `to`, which are the caller's alone, and lie
- in no arena.
+ The handle is valid; `size` bytes can be written at `to`; no other thread uses them, and they
+ lie in no arena.
  */
 int stillpoint_arena_copy_out(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- Checks `size` bytes at an address of the arena, and copies bytes to them.
+ Checks `size` bytes at an address of the arena, and copies them in.
 
  # Safety
 
- The handle is good; `size` bytes can be read at `from`, which no thread writes meanwhile, and
- which lie in no arena.
+ The handle is valid; `size` bytes can be read at `from`; no thread writes them meanwhile, and
+ they lie in no arena.
  */
 int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
@@ -613,49 +610,48 @@ int stillpoint_arena_copy_in(const struct stillpoint_arena *arena, void *to, con
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_arena_copy_between(const struct stillpoint_arena *arena, void *to, const void *from, size_t size);
 
 /*
- Gives the memory of all areas that have been freed before back to the system; waits for a grace
+ Gives the memory of all areas freed before the call back to the system; waits for a grace
  period. -EDEADLK inside a section of the arena's domain.
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_arena_drain(struct stillpoint_arena *arena);
 
 /*
- Gives back the memory that needs no waiting; returns how many bytes that were.
+ Gives back the memory that needs no waiting; returns its size in bytes.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_arena_shrink(struct stillpoint_arena *arena);
 
 /*
- Returns the file descriptor of an arena that was made with `memory_file`, which stays the
- arena's; -ENOENT for other arenas. To share areas, give another process the file, which is
- closed by execve(), and the offset of an area (stillpoint_arena_offset()); there it maps the
- file by mmap().
+ Returns the file descriptor of an arena created with `memory_file`; it stays the arena's.
+ -ENOENT for other arenas. To share areas, give another process the file (execve() closes it) and
+ the offset of an area (stillpoint_arena_offset()); that process maps the file by mmap().
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_arena_file(const struct stillpoint_arena *arena);
 
 /*
  Returns the first address that areas can have, and the number of bytes in `size` unless that is
- NULL; NULL for NULL. For an arena over a memory file these bytes are the whole file, in its
- order. Async-signal-safe.
+ NULL; NULL for NULL. With a memory file, these bytes are the whole file in order.
+ Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL; `size` is NULL or can be written to.
+ The handle is valid or NULL; `size` is NULL or can be written to.
  */
 void *stillpoint_arena_addresses(const struct stillpoint_arena *arena, size_t *size);
 
@@ -666,17 +662,17 @@ void *stillpoint_arena_addresses(const struct stillpoint_arena *arena, size_t *s
 
  # Safety
 
- The handle is good; `offset` can be written to.
+ The handle is valid; `offset` can be written to.
  */
 int stillpoint_arena_offset(const struct stillpoint_arena *arena, const void *address, uint64_t *offset);
 
 /*
- Writes a description of an address, as snprintf() does: with a 0 at the end if there is space,
- and returns the length of the whole text.
+ Writes a description of an address, as snprintf() does: ends it with a null byte if there is
+ space, and returns the length of the whole text.
 
  # Safety
 
- The handle is good; `size` bytes can be written at `text`.
+ The handle is valid; `size` bytes can be written at `text`.
  */
 int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *address, char *text, size_t size);
 
@@ -685,7 +681,7 @@ int stillpoint_arena_describe(const struct stillpoint_arena *arena, const void *
 
  # Safety
 
- The handle is good; `size` bytes can be written.
+ The handle is valid; `size` bytes can be written.
  */
 int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct stillpoint_arena_statistics *statistics, size_t size);
 
@@ -694,8 +690,8 @@ int stillpoint_arena_get_statistics(const struct stillpoint_arena *arena, struct
  call_rcu(). Allocates nothing (the first call starts the service thread); does not block; may be
  called inside sections and callbacks, not in signal handlers.
 
- -EINVAL for a null head or function; -EBUSY for a head that is queued, in any domain, as far as
- that can be detected (x86-64).
+ -EINVAL for a null head or function; -EBUSY for a head that is queued in any domain, if detected
+ (x86-64).
 
  # Safety
 
@@ -705,9 +701,9 @@ int stillpoint_domain_call(struct stillpoint_domain *domain, struct stillpoint_h
 
 /*
  Like stillpoint_domain_call(), for a head that may be a copy of a queued one, as in
- <stillpoint/rcu.hpp>; not for programs. A head that looks queued is searched for among all
- pending callbacks, but only where misuse is reported: in a debug build, or with STILLPOINT_DEBUG
- in the environment.
+ <stillpoint/rcu.hpp>; not for programs. If misuse is reported (in a debug build, or with
+ STILLPOINT_DEBUG in the environment), a head that looks queued is searched for among all pending
+ callbacks.
 
  # Safety
 
@@ -727,20 +723,20 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB.
+ Creates a separate domain (like the kernel's SRCU), with a budget of 8 MiB.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
 /*
- Like stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
- call and interrupt no thread.
+ Like stillpoint_domain_new(), but readers fence, so grace periods make no system call and
+ interrupt no thread.
  */
 struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
- Like stillpoint_domain_new(), with a name: for stall reports, and for the service thread, whose
- name is "rcu/" and the name's beginning, 15 bytes together. The name is copied; bytes that are
- not UTF-8 are replaced. NULL means no name. Names need not differ.
+ Like stillpoint_domain_new(), with a name for stall reports and for the service thread, which is
+ called "rcu/" and the start of the name, 15 bytes in all. Copies the name; replaces bytes that
+ are not UTF-8. NULL means no name. Names need not differ.
 
  # Safety
 
@@ -749,19 +745,18 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 struct stillpoint_domain *stillpoint_domain_new_named(const char *name);
 
 /*
- Returns the domain at `place`, and makes one if there is none: for static domains. Like
- stillpoint_domain_new().
+ Returns the domain at `place`; if there is none, creates one as stillpoint_domain_new() does.
+ For static domains.
 
  # Safety
 
- `place` is null or has a domain, and is written to by this function alone.
+ `*place` is NULL or a domain, and only this function writes to it.
  */
 struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain **place);
 
 /*
- Destroys a separate domain: its pending callbacks are called and its objects freed, which may
- block for as long as callbacks take. A domain that arenas use ends with the last of these
- instead.
+ Destroys a separate domain: calls its pending callbacks and frees its objects, which may block
+ for as long as callbacks take. A domain that arenas use ends with the last of them instead.
 
  -EDEADLK inside a section or a callback of it, -EBUSY if another thread is detected inside a
  section, -EINVAL for a global domain; the domain then still exists. No other thread may use it,
@@ -775,8 +770,8 @@ struct stillpoint_domain *stillpoint_domain_get_or_make(struct stillpoint_domain
 int stillpoint_domain_destroy(struct stillpoint_domain *domain);
 
 /*
- Waits until every section that had begun before has ended: synchronize_rcu(). -EDEADLK inside a
- section of this domain.
+ Waits until every section that began before the call has ended: synchronize_rcu(). -EDEADLK
+ inside a section of this domain.
 
  # Safety
 
@@ -814,8 +809,8 @@ stillpoint_cookie stillpoint_domain_get_state(struct stillpoint_domain *domain);
 stillpoint_cookie stillpoint_domain_start_poll(struct stillpoint_domain *domain);
 
 /*
- Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. Inside a
- section that section counts.
+ Returns whether the grace period has ended: poll_state_synchronize_rcu(). Never waits. The
+ caller's own section counts, too.
 
  # Safety
 
@@ -844,8 +839,8 @@ int stillpoint_domain_cond_synchronize(struct stillpoint_domain *domain, stillpo
 int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domain, stillpoint_cookie cookie);
 
 /*
- Waits until every callback that was queued before has been called: rcu_barrier(). -EDEADLK if it
- would wait for itself: inside a callback, or inside a section that began before one of them was
+ Waits until every callback queued before the call has run: rcu_barrier(). -EDEADLK if it would
+ wait for itself: inside a callback, or inside a section that began before one of them was
  queued.
 
  # Safety
@@ -855,7 +850,7 @@ int stillpoint_domain_cond_synchronize_expedited(struct stillpoint_domain *domai
 int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 
 /*
- Waits until everything that was given to kvfree before has been freed: kvfree_rcu_barrier().
+ Waits until everything given to kvfree before the call has been freed: kvfree_rcu_barrier().
  -EDEADLK as for stillpoint_domain_barrier().
 
  # Safety
@@ -865,12 +860,12 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 
 /*
- Waits like stillpoint_domain_kvfree_barrier(), and also until what destructors of these objects have
- retired on their own threads has been freed, what that has retired, and so on. Blocks of malloc() have
- no destructors: it is for processes whose Rust or C++ parts retire in the same domain, before their code
- is unloaded. It takes as many grace periods as the chain is long, and does not return while other
- threads go on retiring objects whose destructors retire. Not async-signal-safe. -EDEADLK as for
- stillpoint_domain_barrier().
+ Waits like stillpoint_domain_kvfree_barrier(), and also until the objects that destructors have
+ retired on their own threads have been freed, those that they retired, and so on. Blocks of
+ malloc() have no destructors: this is for processes whose Rust or C++ parts retire in the same
+ domain, before their code is unloaded. Takes one grace period per link of the chain, and does
+ not return while other threads go on retiring objects whose destructors retire. Not
+ async-signal-safe. -EDEADLK as for stillpoint_domain_barrier().
 
  # Safety
 
@@ -879,12 +874,12 @@ int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 int stillpoint_domain_kvfree_barrier_nested(struct stillpoint_domain *domain);
 
 /*
- Delays callbacks of the domain by at least `milliseconds`: those of stillpoint_call() and of its liburcu
- flavour, including those already queued. They are delayed in whole batches, so by up to twice that time.
- The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in
- the environment, or 0. Use it in programs that use an object outside of sections for a while after
- queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier()
- cuts the delay short for the callbacks that it waits for. Not async-signal-safe.
+ Delays callbacks of the domain by at least `milliseconds`: those of stillpoint_call() and of its
+ liburcu flavour, including those already queued. Whole batches are delayed, so a callback may
+ wait up to twice as long. The default for all domains is STILLPOINT_CALLBACK_DELAY_MS in the
+ environment, or 0. For programs that use an object outside of sections for a while after
+ queueing its callback. Deferred frees are not delayed; stillpoint_domain_barrier() cuts the
+ delay short for the callbacks that it waits for. Not async-signal-safe.
 
  # Safety
 
@@ -902,9 +897,9 @@ void stillpoint_domain_set_callback_delay(struct stillpoint_domain *domain, uint
 uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 
 /*
- Sets how long a grace period may be held up before that counts as a stall, in milliseconds. The
- default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds, which a call of this
- overrides. 0 means that nothing counts as a stall.
+ Sets how long a grace period may be held up before it counts as a stall, in milliseconds. The
+ default is 10 seconds, or STILLPOINT_STALL in the environment, in seconds; this call overrides
+ both. 0 means that nothing counts as a stall.
 
  # Safety
 
@@ -913,10 +908,11 @@ uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
- Starts the domain's service thread, which then goes on for as long as the domain: otherwise it
- starts with the first work, and ends when there has been none for a second. For a program that is
- about to lose what a thread needs, or whose first work may come from a thread of low priority: the
- service thread has the main thread's policy and nice value where the kernel permits that.
+ Starts the domain's service thread, which then runs for as long as the domain exists; otherwise
+ it starts with the first work and ends after a second without any. For programs that are about
+ to lose what starting a thread needs, or whose first work may come from a thread of low
+ priority: the service thread gets the main thread's policy and nice value if the kernel permits
+ that.
 
  Does not block. -EAGAIN if the system refuses a thread, -ENOMEM.
 
@@ -927,13 +923,13 @@ void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint6
 int stillpoint_domain_start_service(struct stillpoint_domain *domain);
 
 /*
- Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
- Without a function the report is written to stderr, as one line, once per stall; the line is
- left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
- environment nothing is written, and with STILLPOINT_STALL=stderr the line is written even if
- there is a function. The kernel's "rcu detected stalls". The function runs on the thread that
- detects the stall: it may read and log; it must not wait for callbacks or deferred frees, nor
- take locks that are held around calls of this library. A replaced function may still be running.
+ Sets the function to call once per stall, like the kernel's "rcu detected stalls"; NULL removes
+ it. Without a function, one line per stall is written to stderr; it is dropped if stderr is
+ closed, or is a full pipe. STILLPOINT_STALL=off in the environment writes nothing;
+ STILLPOINT_STALL=stderr writes the line even if there is a function. The function runs on the
+ thread that detects the stall: it may read and log; it must not wait for callbacks or deferred
+ frees, nor take locks that are held around calls of this library. A replaced function may still
+ be running.
 
  # Safety
 
@@ -943,9 +939,8 @@ int stillpoint_domain_start_service(struct stillpoint_domain *domain);
 void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_stall_function function, void *data);
 
 /*
- Writes the statistics, of which the caller knows the first `size` bytes (sizeof); those that
- this library does not know are 0. Takes one lock per thread that has used the domain. -EINVAL
- for null.
+ Writes the first `size` bytes of the statistics (sizeof); bytes that this library does not know
+ are 0. Takes one lock per thread that has used the domain. -EINVAL for null.
 
  # Safety
 
@@ -954,21 +949,20 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
- Publishes the process's statistics from now on, for the program `stillpoint-top` and others of the
- same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
- little takes memory, and which others can neither change nor shorten; the process must not close its
- descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
- environment does the same. A second call does nothing. The child of a fork gets its own page.
- Not async-signal-safe.
+ Publishes the statistics of all present and future domains of the process to `stillpoint-top`
+ and other programs of the same user. They are in a memory file of 8 MiB, mostly unallocated,
+ which others can neither change nor shorten. The process must not close its descriptor, whose
+ link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the environment does the
+ same. A second call does nothing. The child of a fork gets its own page. Not async-signal-safe.
 
- A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a
- seccomp filter, and others), and the program goes on without; the next call tries again, but in the
- child of a fork in which the system has refused it.
+ Returns a negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM
+ by a seccomp filter, and others). The next call tries again, except in a forked child in which
+ the system has refused it.
  */
 int stillpoint_publish_statistics(void);
 
 /*
- Returns how many durations a histogram has; 0 for NULL.
+ Returns the number of durations in a histogram; 0 for NULL.
 
  # Safety
 
@@ -977,9 +971,9 @@ int stillpoint_publish_statistics(void);
 uint64_t stillpoint_histogram_count(const struct stillpoint_histogram *histogram);
 
 /*
- Returns the nanoseconds that a part q of a histogram's durations do not exceed: 0.5 for the
- median, 0.99 for the 99th percentile. Too high by a quarter at most, never too low. 0 if there
- are no durations, and for NULL. A q outside of 0 to 1 is taken for the nearest of these.
+ Returns the quantile `q` of a histogram's durations in nanoseconds: 0.5 for the median, 0.99 for
+ the 99th percentile. At most a quarter too high; never too low, except that durations over 18
+ minutes count as 18. 0 if there are no durations, and for NULL. Clamps `q` to 0 to 1.
 
  # Safety
 
@@ -989,8 +983,8 @@ uint64_t stillpoint_histogram_quantile(const struct stillpoint_histogram *histog
 
 /*
  Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by
- default. Blocks given to kvfree count, by their malloc_usable_size(), and so do the pages that
- track them; blocks that call_rcu()'s functions will free do not.
+ default. Counts blocks given to kvfree, by their malloc_usable_size(), and the pages that track
+ them; not blocks that call_rcu()'s functions will free.
 
  # Safety
 
@@ -1008,8 +1002,8 @@ void stillpoint_domain_set_budget(struct stillpoint_domain *domain, size_t bytes
 size_t stillpoint_domain_budget(struct stillpoint_domain *domain);
 
 /*
- Returns whether misuse is reported on stderr: in a debug build of the library, or with
- STILLPOINT_DEBUG in the environment when the library was loaded, and was neither empty nor 0,
+ Returns whether misuse is reported on stderr: in a debug build of the library, or if
+ STILLPOINT_DEBUG was in the environment when the library was loaded, and neither empty nor 0,
  off, no or false.
  */
 bool stillpoint_reports_misuse(void);
@@ -1046,58 +1040,58 @@ int stillpoint_kvfree_head_buffered(const struct stillpoint_thread_buffer *buffe
 STILLPOINT_NO_STUB_;
 
 /*
- Calls free() with the block after a grace period: kvfree_rcu() with one argument. A few
- nanoseconds; now and then it ends a grace period and frees older blocks, and if readers hold up
- more than the domain's budget it waits, outside sections, for a second at most. If there is no
- memory to track the block, it waits, outside sections, for a grace period, however long readers
- hold that up. Not for signal handlers. NULL does nothing. The budget and the statistics count
- the block's malloc_usable_size(), and nothing that it points to.
+ Calls free() with the block after a grace period: kvfree_rcu() with one argument. Takes a few
+ nanoseconds; now and then it ends a grace period and frees older blocks. Outside of sections, it
+ waits for up to a second if readers hold up more than the domain's budget, and for a whole grace
+ period, however long, if there is no memory to track the block. Not for signal handlers. NULL
+ does nothing. The budget and the statistics count the block's malloc_usable_size(), and nothing
+ that it points to.
 
- -ENOMEM if there is no memory to track the block and no way to wait, inside a section or a
- callback; it is then still the caller's.
+ -ENOMEM inside a section or a callback, where it cannot wait, if there is no memory to track the
+ block, which is then still the caller's.
 
  # Safety
 
- The domain is NULL or alive. The block came from malloc() or its kin; readers that begin from
- now on cannot find it; nothing else frees it, and only readers whose sections have begun use it.
+ The domain is NULL or alive. The block came from malloc() or its kin; readers that begin later
+ cannot find it; nothing else frees it, and only readers whose sections have begun use it.
  */
 int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 
 /*
- stillpoint_domain_kvfree() for a block with a head in it, which tracks it if there is no memory:
- kvfree_rcu() with two arguments. Never fails when out of memory and never waits for it. -EINVAL
- if the head is not in the first 4096 bytes of the block; -EBUSY if it waits for a function, as
- far as that can be seen (x86-64; by stillpoint_kvfree() in a library built for debugging only).
+ Frees a block like stillpoint_domain_kvfree(), but uses the head in it to track it if memory is
+ short: kvfree_rcu() with two arguments. Never fails for lack of memory and never waits for it.
+ -EINVAL if the head is not in the first 4,096 bytes of the block; -EBUSY if it is queued for a
+ function, if detected (x86-64; by stillpoint_kvfree() in a debug build only).
 
  # Safety
 
- As for the other one; the head is in the block and in no queue.
+ As for stillpoint_domain_kvfree(); the head is in the block and in no queue.
  */
 int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
 /*
- Makes lists for the tenants of a hierarchy, or, for NULL, lists without tenants: one per node,
- for all items. -ENOMEM.
+ Creates lists for the tenants of a hierarchy or, for NULL, one list per node for all items.
+ -ENOMEM.
 
  # Safety
 
- The hierarchy is NULL or good; the handle can be written to `lru`.
+ The hierarchy is NULL or valid; the handle can be written to `lru`.
  */
 int stillpoint_lru_new(struct stillpoint_hierarchy *hierarchy, struct stillpoint_lru **lru);
 
 /*
- Destroys the lists: their references to entries are released. NULL does nothing.
+ Destroys the lists and releases their references to entries. NULL does nothing.
 
  # Safety
 
- The handle is not used again, not by a shrinker either.
+ The handle is not used again, not even by a shrinker.
  */
 void stillpoint_lru_free(struct stillpoint_lru *lru);
 
 /*
- Makes an entry for an object, with one reference, the caller's. When the last reference is
- released (a list has one to each of its entries, a walk has one for a moment), `release` is
- called with the object, on that thread; it may be NULL.
+ Creates an entry for an object, with one reference, the caller's. Each list has a reference to
+ its entries, and a walk takes one briefly. The thread that releases the last one calls `release`
+ with the object; `release` may be NULL.
 
  # Safety
 
@@ -1106,7 +1100,7 @@ void stillpoint_lru_free(struct stillpoint_lru *lru);
 struct stillpoint_entry *stillpoint_entry_new(void *object, stillpoint_release_function release);
 
 /*
- Takes one more reference to an entry to which the caller has one.
+ Takes another reference to an entry. The caller already has one.
 
  # Safety
 
@@ -1133,23 +1127,23 @@ void stillpoint_entry_put(struct stillpoint_entry *entry);
 void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 
 /*
- Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
+ Adds an entry to the tenant's list of this node as the newest; the list takes a reference. NULL
  stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
  tenant of another hierarchy; -EINVAL.
 
  # Safety
 
- The handles are good; the entry is alive.
+ The handles are valid; the entry is alive.
  */
 int stillpoint_lru_add(struct stillpoint_lru *lru, struct stillpoint_tenant *tenant, struct stillpoint_entry *entry);
 
 /*
  Takes an entry off its list, and releases the list's reference. list_lru_del(). -ENOENT if it is
- on none of this lru's.
+ on none of this lru's lists.
 
  # Safety
 
- The handle is good; the entry is alive, and the caller has a reference.
+ The handle is valid; the entry is alive, and the caller has a reference.
  */
 int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entry);
 
@@ -1159,33 +1153,33 @@ int stillpoint_lru_del(struct stillpoint_lru *lru, struct stillpoint_entry *entr
 size_t stillpoint_nodes(void);
 
 /*
- Returns how many entries the tenant has on the node: list_lru_count_one(). Takes no lock. 0 for
- a tenant or node that does not exist.
+ Returns the number of the tenant's entries on the node: list_lru_count_one(). Takes no lock. 0
+ for a tenant or node that does not exist.
 
  # Safety
 
- The handles are good or NULL.
+ The handles are valid or NULL.
  */
 size_t stillpoint_lru_count_one(const struct stillpoint_lru *lru, const struct stillpoint_tenant *tenant, size_t number);
 
 /*
- Returns how many entries there are. list_lru_count().
+ Returns the number of entries: list_lru_count().
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 size_t stillpoint_lru_count(const struct stillpoint_lru *lru);
 
 /*
- Looks at up to `budget` entries of the tenant on the node, oldest first, and does with each what
- the function says; returns how many it has taken off. list_lru_walk_one(). A node of SIZE_MAX
- means all nodes, with all tenants: list_lru_walk(). Returns 0 for a tenant or node that does not
+ Calls the function for up to `budget` entries of the tenant on the node, oldest first, and does
+ what it returns; returns the number of entries taken off: list_lru_walk_one(). A node of
+ SIZE_MAX means all nodes and all tenants: list_lru_walk(). 0 for a tenant or node that does not
  exist.
 
  # Safety
 
- The handles are good or NULL; the function may be called with the data.
+ The handles are valid or NULL; the function may be called with the data.
  */
 size_t stillpoint_lru_walk(struct stillpoint_lru *lru,
                            struct stillpoint_tenant *tenant,
@@ -1195,12 +1189,12 @@ size_t stillpoint_lru_walk(struct stillpoint_lru *lru,
                            void *data);
 
 /*
- Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024; -EINVAL without both
- functions.
+ Registers a shrinker: shrinker_register(). -ENOSPC if there are 1,024 already; -EINVAL if a
+ function is missing.
 
  # Safety
 
- The hierarchy is good; the functions may be called with the data, on any thread, until
+ The hierarchy is valid; the functions may be called with the data, on any thread, until
  stillpoint_shrinker_free() has returned; the handle can be written to `shrinker`.
  */
 int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
@@ -1208,12 +1202,12 @@ int stillpoint_shrinker_register(struct stillpoint_hierarchy *hierarchy,
                                  struct stillpoint_shrinker **shrinker);
 
 /*
- Declares that all objects that the shrinker can free are on this lru's lists: it is then not
- called where they are empty. -EXDEV if the lru is not for the tenants of its hierarchy.
+ Declares that all objects that the shrinker can free are on this lru's lists, so it is not
+ called for empty lists. -EXDEV if the lru is not for the tenants of its hierarchy.
 
  # Safety
 
- The handles are good.
+ The handles are valid.
  */
 int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stillpoint_lru *lru);
 
@@ -1228,10 +1222,11 @@ int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stil
 void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 
 /*
- Makes a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the domain
- (NULL is the global one). The table grows and shrinks by itself; with STILLPOINT_MAP_KEEP_CAPACITY
- in the flags it never shrinks below `capacity`. Does not block; not async-signal-safe. If the domain is
- destroyed before its maps, it ends with the last of them.
+ Creates a map with room for `capacity` nodes: cds_lfht_new(). Its readers are in sections of the
+ domain (NULL is the global one). The table grows and shrinks by itself; with
+ STILLPOINT_MAP_KEEP_CAPACITY in `flags`, it does not shrink by itself below `capacity`. Does not
+ block; not async-signal-safe. A domain that is destroyed before its maps ends with the last of
+ them.
 
  -EINVAL for null or unknown flags; -ENOMEM.
 
@@ -1242,23 +1237,23 @@ void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 int stillpoint_map_new(struct stillpoint_domain *domain, size_t capacity, unsigned int flags, struct stillpoint_map **map);
 
 /*
- Ends a map, and hands its nodes, if there are some, to the function, which may free them at once:
- cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table; not
- async-signal-safe. No thread uses the map any more: where readers have found it by a pointer, wait
- for a grace period between taking that away and this. NULL does nothing.
+ Destroys a map, and passes each node left in it to the function, which may free it at once:
+ cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table;
+ not async-signal-safe. No other thread may use the map: if readers find it by a pointer, clear
+ that and wait for a grace period first. NULL does nothing.
 
- -ENOTEMPTY for a map with nodes if the function is NULL (liburcu's -EPERM); the map is then as it
- was.
+ -ENOTEMPTY (liburcu's -EPERM) if the function is NULL and the map has nodes; the map is then
+ unchanged.
 
  # Safety
 
- The map is NULL, or alive and used by no other thread, nor afterwards.
+ The map is NULL, or alive, not used by other threads, and not used afterwards.
  */
 int stillpoint_map_destroy(struct stillpoint_map *map, stillpoint_map_node_function function, void *data);
 
 /*
- Returns how many nodes there are, exactly while no thread changes the map: cds_lfht_count_nodes(), but
- without looking at the nodes, and outside of sections, too. Async-signal-safe. 0 for NULL.
+ Returns the number of nodes, exact while no thread changes the map: cds_lfht_count_nodes(), but
+ without a walk, and also outside of sections. Async-signal-safe. 0 for NULL.
 
  # Safety
 
@@ -1276,10 +1271,11 @@ size_t stillpoint_map_count(const struct stillpoint_map *map);
 size_t stillpoint_map_capacity(const struct stillpoint_map *map);
 
 /*
- Makes room for `nodes` more nodes, and keeps the table from shrinking below that: cds_lfht_resize()
- to a larger size. Does not wait: the table moves as it does when it grows, a few buckets with each
- change, and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
- than any table has; -EPERM outside of a section, if misuse is reported.
+ Makes room for `nodes` more nodes, and keeps the table from shrinking below that:
+ cds_lfht_resize() to a larger size. Does not wait: the table moves as when it grows, a few
+ buckets with each change, and more on the domain's service thread. Not async-signal-safe.
+ -EINVAL for null; -ENOMEM, also if no table can be so large; -EPERM outside of a section, if
+ misuse is reported.
 
  # Safety
 
@@ -1288,9 +1284,9 @@ size_t stillpoint_map_capacity(const struct stillpoint_map *map);
 int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
 
 /*
- Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
- cds_lfht_resize() to less. Does not wait for that. A map with fewer nodes than it had shrinks without
- this. Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
+ Lets the table shrink to fit its nodes, below any reserved or initial capacity:
+ cds_lfht_resize() to a smaller size. Does not wait. A map that loses nodes shrinks without this.
+ Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
 
  # Safety
 
@@ -1299,14 +1295,14 @@ int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
 int stillpoint_map_shrink(struct stillpoint_map *map);
 
 /*
- Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
- initialisation, lies at a multiple of 8, and is the map's until a grace period after it was taken
- out or replaced. Allocates if its bucket is full; does not block, but for a lock of the bucket, which
- other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
- more to find and to put in than the one before it.
+ Adds a node, even if others have the same key: cds_lfht_add(). The node needs no initialisation,
+ lies at a multiple of 8, and is the map's until a grace period after it was taken out or
+ replaced. Allocates if its bucket is full. Blocks only for the bucket's lock, which other
+ threads hold for nanoseconds; not async-signal-safe. The more nodes have the same hash, the more
+ it costs to find or add one.
 
- -EINVAL for null; -EBUSY for a node that is in this map with that hash, and -EPERM outside
- of a section, if misuse is reported. The node is then the caller's still.
+ -EINVAL for null; if misuse is reported, -EBUSY for a node that is in this map with that hash,
+ and -EPERM outside of a section. The node is then still the caller's.
 
  # Safety
 
@@ -1316,17 +1312,17 @@ int stillpoint_map_shrink(struct stillpoint_map *map);
 int stillpoint_map_add(struct stillpoint_map *map, uint64_t hash, struct stillpoint_map_node *new_);
 
 /*
- Puts a node in, unless one with its key is there: cds_lfht_add_unique(). Otherwise as
- stillpoint_map_add(). The function is called without a lock held, again if another thread changes
- the bucket meanwhile.
+ Adds a node unless one with its key exists: cds_lfht_add_unique(). Otherwise like
+ stillpoint_map_add(). Calls the function without a lock held, and again if another thread
+ changes the bucket meanwhile.
 
- -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
- section ends; -EINVAL, -EBUSY and -EPERM as there.
+ -EEXIST if one exists; writes it to `existing` unless that is NULL, and it is valid until the
+ section ends. -EINVAL, -EBUSY and -EPERM as for stillpoint_map_add().
 
  # Safety
 
- As there; the function may be called with nodes and the key; `existing` is NULL or can be written
- to.
+ As for stillpoint_map_add(); the function may be called with nodes and the key; `existing` is
+ NULL or can be written to.
  */
 int stillpoint_map_add_unique(struct stillpoint_map *map,
                               uint64_t hash,
@@ -1336,15 +1332,15 @@ int stillpoint_map_add_unique(struct stillpoint_map *map,
                               struct stillpoint_map_node **existing);
 
 /*
- Puts a node in, in the place of one with its key, if there is one: cds_lfht_add_replace(). A reader
- finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
- written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
+ Adds a node, or replaces one with its key: cds_lfht_add_replace(). A reader finds one of the
+ two. Otherwise like stillpoint_map_add_unique(). Writes the replaced node, or NULL, to `old`; it
+ may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
 
- -EINVAL, -EBUSY and -EPERM as there.
+ -EINVAL, -EBUSY and -EPERM as for stillpoint_map_add().
 
  # Safety
 
- As there; `old` can be written to.
+ As for stillpoint_map_add_unique(); `old` can be written to.
  */
 int stillpoint_map_add_replace(struct stillpoint_map *map,
                                uint64_t hash,
@@ -1354,42 +1350,42 @@ int stillpoint_map_add_replace(struct stillpoint_map *map,
                                struct stillpoint_map_node **old);
 
 /*
- Puts a node in the place of one that the caller has found in its section, and that has the same hash
- and key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
- stillpoint_map_add(); not async-signal-safe. The old one may be freed after a grace period.
+ Replaces a node that the caller has found in its section with a new one of the same hash and
+ key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
+ stillpoint_map_add(); not async-signal-safe. The old node may be freed after a grace period.
 
- -ENOENT if the old one is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section,
- if misuse is reported.
+ -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EPERM outside of a
+ section, if misuse is reported.
 
  # Safety
 
- The map is NULL or alive; inside the section in which `old` was found, or `old` is kept by other
- means. The new node is in no map, and no reader can find it any more.
+ The map is NULL or alive; inside the section in which `old` was found, or `old` is kept alive by
+ other means. The new node is in no map, and no reader can find it any more.
  */
 int stillpoint_map_replace(struct stillpoint_map *map, struct stillpoint_map_node *old, struct stillpoint_map_node *new_);
 
 /*
- Takes a node out: cds_lfht_del(). Of several threads that do that, one gets 0: the node is its own,
- and may be freed, or put in again, after a grace period. Never fails for lack of memory; blocks no
- longer than stillpoint_map_add(); not async-signal-safe.
+ Takes a node out: cds_lfht_del(). If several threads try, one gets 0: it owns the node, and may
+ free it or add it again after a grace period. Never fails for lack of memory; blocks no longer
+ than stillpoint_map_add(); not async-signal-safe.
 
- -ENOENT if it is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section, if misuse
- is reported.
+ -ENOENT if it is not in the map (any more); -EINVAL for null; -EPERM outside of a section, if
+ misuse is reported.
 
  # Safety
 
- The map is NULL or alive; inside the section in which the node was found, or it is kept by other means.
- It has been in a map.
+ The map is NULL or alive; inside the section in which the node was found, or it is kept alive by
+ other means. It has been in a map.
  */
 int stillpoint_map_del(struct stillpoint_map *map, struct stillpoint_map_node *old);
 
 /*
- Returns a node with that hash for which the function returns other than 0; NULL if there is none:
+ Returns a node with that hash for which the function does not return 0; NULL if there is none:
  cds_lfht_lookup(). The node stays valid until the caller's section ends. Takes no lock, writes
  nothing, never blocks; async-signal-safe if the function is.
 
- Outside of a section undefined; if misuse is reported, then NULL, where it can be seen (not while
- another thread is in a section).
+ Undefined outside of a section; if misuse is reported, returns NULL if it detects that (not
+ while another thread is in a section).
 
  # Safety
 
@@ -1402,12 +1398,12 @@ struct stillpoint_map_node *stillpoint_map_lookup(const struct stillpoint_map *m
                                                   const void *key);
 
 /*
- As stillpoint_map_lookup(), for maps with duplicates: the others come by
- stillpoint_map_next_duplicate() with the same function and key. The result is in `iter->node`, too.
+ Like stillpoint_map_lookup(), for maps with duplicates: get the others with
+ stillpoint_map_next_duplicate(), the same function and key. The result is also in `iter->node`.
 
  # Safety
 
- As there; the iterator can be written to, and is used in this section alone.
+ As for stillpoint_map_lookup(); the iterator can be written to, and is used only in this section.
  */
 struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoint_map *map,
                                                            uint64_t hash,
@@ -1416,9 +1412,10 @@ struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoi
                                                            struct stillpoint_map_iter *iter);
 
 /*
- Returns the next node with that key; NULL behind the last: cds_lfht_next_duplicate(). One that is in
- the map throughout is returned once; one that is put in or taken out meanwhile may be or not. Costs
- and signals as stillpoint_map_lookup(). After stillpoint_map_first(): NULL.
+ Returns the next node with that key; NULL after the last: cds_lfht_next_duplicate(). Returns
+ each node that stays in the map once; may miss one that is added or taken out meanwhile. Costs
+ as much as stillpoint_map_lookup(), and is as async-signal-safe. NULL after
+ stillpoint_map_first().
 
  # Safety
 
@@ -1429,22 +1426,22 @@ struct stillpoint_map_node *stillpoint_map_next_duplicate(struct stillpoint_map_
                                                           const void *key);
 
 /*
- Begins a walk over all nodes, and returns the first one; NULL if there is none: cds_lfht_first(). In
- no order that means anything. One that is in the map throughout is returned once, also while the
- table grows and shrinks; one that is put in, taken out or replaced meanwhile may be or not. Writers
- go on, and the caller may take out what it has been given. Takes no lock; async-signal-safe. The
- result is in `iter->node`, too.
+ Begins a walk over all nodes in no particular order, and returns the first one; NULL if there is
+ none: cds_lfht_first(). Returns each node that stays in the map once, even while the table grows
+ and shrinks; may miss one that is added, taken out or replaced meanwhile. Writers go on, and the
+ caller may take out the nodes it gets. Takes no lock; async-signal-safe. The result is also in
+ `iter->node`.
 
  # Safety
 
  The map is NULL or alive; inside a section of its domain; the iterator can be written to, and is
- used in this section alone.
+ used only in this section.
  */
 struct stillpoint_map_node *stillpoint_map_first(const struct stillpoint_map *map, struct stillpoint_map_iter *iter);
 
 /*
- Returns the next node of a walk; NULL behind the last: cds_lfht_next(). After
- stillpoint_map_first_duplicate(): the next one with that hash, whatever its key is.
+ Returns the next node of a walk; NULL after the last: cds_lfht_next(). After
+ stillpoint_map_first_duplicate(), returns the next node with that hash, whatever its key.
 
  # Safety
 
@@ -1453,8 +1450,8 @@ struct stillpoint_map_node *stillpoint_map_first(const struct stillpoint_map *ma
 struct stillpoint_map_node *stillpoint_map_next(struct stillpoint_map_iter *iter);
 
 /*
- Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). A look-up:
- takes no lock, never blocks; async-signal-safe. False for null.
+ Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). Costs
+ a look-up: takes no lock, never blocks; async-signal-safe. False for null.
 
  # Safety
 
@@ -1463,16 +1460,16 @@ struct stillpoint_map_node *stillpoint_map_next(struct stillpoint_map_iter *iter
 bool stillpoint_map_has(const struct stillpoint_map *map, struct stillpoint_map_node *of);
 
 /*
- Starts a thread that waits until the system reports memory pressure, and then frees memory by
- the hierarchy's shrinkers. Without options it uses the service manager's settings in the
- environment; -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise
- the system's error. Watching /dev/null does nothing, and is no error: a service manager that
- asks for that is obeyed, and the system is not watched instead.
+ Starts a thread that frees memory by the hierarchy's shrinkers whenever the system reports
+ memory pressure. Without options, uses the service manager's settings in the environment;
+ -ENODATA if there are none. -EINVAL for a file that cannot be watched; otherwise the system's
+ error. Watching /dev/null does nothing, and is no error: that is how a service manager turns
+ watching off, so the system is not watched instead.
 
  # Safety
 
- The hierarchy is good; the options are NULL or good; the function may be called with the data on
- another thread until stillpoint_pressure_free() has returned; the handle can be written to
+ The hierarchy is valid; the options are NULL or valid; the function may be called with the data
+ on another thread until stillpoint_pressure_free() has returned; the handle can be written to
  `pressure`.
  */
 int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
@@ -1480,52 +1477,51 @@ int stillpoint_pressure_watch(struct stillpoint_hierarchy *hierarchy,
                               struct stillpoint_pressure **pressure);
 
 /*
- Returns how many passes have been run because of memory pressure. 0 for NULL. Async-signal-safe.
+ Returns how many passes memory pressure has caused. 0 for NULL. Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_pressure_events(const struct stillpoint_pressure *pressure);
 
 /*
  Returns how many notifications came less than a tenth of a second after a pass. The next pass
- was put off until then, and serves all of them: there are at most ten passes in a second. 0 for
- NULL. Async-signal-safe.
+ waits until that time is over and serves all of them, so there are at most ten passes a second.
+ 0 for NULL. Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_pressure_coalesced(const struct stillpoint_pressure *pressure);
 
 /*
- Returns how many objects shrinkers have freed in those passes. 0 for NULL. Async-signal-safe.
+ Returns how many objects shrinkers have freed in these passes. 0 for NULL. Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_pressure_objects(const struct stillpoint_pressure *pressure);
 
 /*
- Returns how often a pass has panicked; the watch goes on. Only Rust code that takes part in
- passes panics, and shrinkers' panics are not counted here. 0 for NULL. Async-signal-safe.
+ Returns how often a pass has panicked; the watch goes on. Only Rust code in passes can panic;
+ shrinkers' panics are not counted. 0 for NULL. Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_pressure_panics(const struct stillpoint_pressure *pressure);
 
 /*
- Returns whether there is a thread that watches, and the file is open. False for /dev/null, for a
- file that was removed and does not exist again yet, and in the child of a fork.
- Async-signal-safe.
+ Returns whether a thread watches and the file is open. False for /dev/null, for a file that was
+ removed and not yet created again, and in the child of a fork. Async-signal-safe.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 bool stillpoint_pressure_is_watching(const struct stillpoint_pressure *pressure);
 
@@ -1600,7 +1596,7 @@ void stillpoint_read_lock_slow(int which, const uint64_t *started);
 int stillpoint_read_unlock_slow(int which);
 
 /*
- Ends a section that a waiter waits for, or that has put off work; not for programs.
+ Ends a section that a waiter waits for, or in which work was postponed; not for programs.
 
  # Safety
 
@@ -1609,10 +1605,9 @@ int stillpoint_read_unlock_slow(int which);
 void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 
 /*
- Registers the calling thread as a reader of the domain, so that its sections there are
- async-signal-safe from the first on. A thread need not do so: its first section registers it.
- Returns 0; -EEXIST if it is registered already, which does no harm; -ENOMEM; -ESRCH at the
- thread's very end.
+ Registers the calling thread as a reader of the domain, so that even its first section there is
+ async-signal-safe. Optional: the first section registers the thread. Returns 0; -EEXIST if it is
+ registered already, which does no harm; -ENOMEM; -ESRCH at the thread's very end.
 
  There is nothing to undo: every thread is unregistered at its end.
 
@@ -1623,10 +1618,10 @@ void stillpoint_read_unlock_special(const struct stillpoint_record *record);
 int stillpoint_domain_register_thread(struct stillpoint_domain *domain);
 
 /*
- Registers the calling thread as a reader of the domain, if it is not, and fills in the handle
- that stillpoint_domain_reader_lock() takes. The handle is valid in this thread alone, until the
- thread ends (its destructors excepted) or the domain is destroyed; a thread may have several.
- -EINVAL for null; -ENOMEM; -ESRCH at the thread's very end.
+ Registers the calling thread as a reader of the domain, if necessary, and fills in the handle
+ for stillpoint_domain_reader_lock(). The handle is valid only in this thread, until the thread's
+ destructors run or the domain is destroyed; a thread may have several. -EINVAL for null;
+ -ENOMEM; -ESRCH at the thread's very end.
 
  # Safety
 
@@ -1648,7 +1643,7 @@ int stillpoint_domain_reader_unlock_slow(const struct stillpoint_domain_reader *
 
  # Safety
 
- As for the other one.
+ As for stillpoint_domain_reader_unlock_slow().
  */
 void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *reader);
 
@@ -1662,8 +1657,8 @@ void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *r
 bool stillpoint_domain_is_registered(struct stillpoint_domain *domain);
 
 /*
- Begins a section of the domain, or a level of it: srcu_read_lock(). Like stillpoint_read_lock(),
- as a function call.
+ Begins a section of the domain, or one more level of it: srcu_read_lock(). Like
+ stillpoint_read_lock(), but a function call.
 
  # Safety
 
@@ -1690,12 +1685,12 @@ int stillpoint_domain_read_unlock(struct stillpoint_domain *domain);
 bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 
 /*
- Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
- thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
- 10 nanoseconds.
+ Begins a section that belongs to the holder of the guard (a request, a task) until
+ stillpoint_guard_end(), on any thread. For readers that sleep, usually in the trace domain.
+ Costs some 10 nanoseconds.
 
- A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
- stall.
+ If the holder itself waits for the section, that cannot be refused: the wait never ends, and is
+ reported as a stall.
 
  # Safety
 
@@ -1704,7 +1699,7 @@ bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domain);
 
 /*
- Gives the section a name for stall reports, which is copied. -EINVAL for null.
+ Gives the section a name for stall reports; copies it. -EINVAL for null.
 
  # Safety
 
@@ -1713,8 +1708,8 @@ struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domai
 int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 
 /*
- Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, as
- far as that can be detected: it may belong to another section by then.
+ Ends the section of a guard. NULL does nothing. -EPERM if the guard has been ended before, if
+ detected: it may belong to another section by then.
 
  # Safety
 
@@ -1723,7 +1718,7 @@ int stillpoint_guard_name(struct stillpoint_guard *guard, const char *name);
 int stillpoint_guard_end(struct stillpoint_guard *guard);
 
 /*
- Makes a hierarchy with a root tenant and no other. -ENOMEM.
+ Creates a hierarchy with only a root tenant. -ENOMEM.
 
  # Safety
 
@@ -1732,8 +1727,7 @@ int stillpoint_guard_end(struct stillpoint_guard *guard);
 int stillpoint_hierarchy_new(struct stillpoint_hierarchy **hierarchy);
 
 /*
- Releases a handle. The hierarchy lives as long as any object that was made for it. NULL does
- nothing.
+ Releases a handle. The hierarchy lives as long as any object created for it. NULL does nothing.
 
  # Safety
 
@@ -1749,26 +1743,26 @@ void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 
  # Safety
 
- The handle is good; `relieved` is NULL or can be written to.
+ The handle is valid; `relieved` is NULL or can be written to.
  */
 int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy, uint64_t target, struct stillpoint_relieved *relieved);
 
 /*
- Makes a handle of the hierarchy's root. -ENOMEM.
+ Creates a handle of the hierarchy's root. -ENOMEM.
 
  # Safety
 
- The handle is good; the new one can be written to `tenant`.
+ The handle is valid; the new one can be written to `tenant`.
  */
 int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct stillpoint_tenant **tenant);
 
 /*
- Makes a tenant below another one, without limits. -ENOENT if the parent has been deleted,
+ Creates a tenant below another one, without limits. -ENOENT if the parent has been deleted,
  -ENOMEM.
 
  # Safety
 
- The handle is good; the new one can be written to `tenant`.
+ The handle is valid; the new one can be written to `tenant`.
  */
 int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
 
@@ -1778,12 +1772,12 @@ int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
 
 /*
- Releases a handle; a tenant that loses its last handle is deleted. NULL does nothing.
+ Releases a handle; releasing the last one deletes the tenant. NULL does nothing.
 
  # Safety
 
@@ -1792,12 +1786,12 @@ int stillpoint_tenant_delete(struct stillpoint_tenant *tenant);
 void stillpoint_tenant_free(struct stillpoint_tenant *tenant);
 
 /*
- Sets a limit, one of `enum stillpoint_limit`, in bytes. A max that is lower than the usage
- reclaims at once. -EINVAL for another number.
+ Sets a limit, one of `enum stillpoint_limit`, in bytes. A max below the usage reclaims at once.
+ -EINVAL for an unknown limit.
 
  # Safety
 
- The handle is good.
+ The handle is valid.
  */
 int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uint64_t bytes);
 
@@ -1806,19 +1800,19 @@ int stillpoint_tenant_set_limit(struct stillpoint_tenant *tenant, int limit, uin
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_tenant_usage(const struct stillpoint_tenant *tenant);
 
 /*
- Tries to reclaim `bytes` bytes from the tenant and all below it, whatever it uses:
- memory.reclaim. Returns by how many bytes its usage has fallen, without memory that is freed after a
- grace period that has not ended. Calls shrinkers on this thread; does not wait. 0 for NULL, and
- inside a shrinker.
+ Tries to reclaim `bytes` bytes from the tenant and all below it, whatever its usage:
+ memory.reclaim. Returns by how many bytes its usage has fallen, not counting memory that waits
+ for a grace period. Calls shrinkers on this thread; does not wait. 0 for NULL, and inside a
+ shrinker.
 
  # Safety
 
- The handle is good or NULL.
+ The handle is valid or NULL.
  */
 uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t bytes);
 
@@ -1827,28 +1821,27 @@ uint64_t stillpoint_tenant_reclaim(struct stillpoint_tenant *tenant, uint64_t by
 
  # Safety
 
- The handle is good; `size` bytes can be written.
+ The handle is valid; `size` bytes can be written.
  */
 int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, struct stillpoint_tenant_statistics *statistics, size_t size);
 
 /*
  Charges bytes to the tenant and its ancestors, until stillpoint_uncharge(): keep the charge in
- the object that the bytes are for. It may be copied as long as one copy is used. Past a max it
- reclaims, and waits a tenth of a second at most.
+ the object that the bytes are for. It may be copied if only one copy is used. Past a max it
+ reclaims, and waits for up to a tenth of a second.
 
- -ENOMEM if it would still pass the max; -EDEADLK if that is so inside a section or a callback,
- where nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then one of no
- bytes.
+ -ENOMEM if it would still exceed the max; -EDEADLK instead inside a section or a callback, where
+ nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then empty.
 
  # Safety
 
- The handle is good; `charge` can be written to, and its old value is lost.
+ The handle is valid; `charge` can be written to, and its old value is lost.
  */
 int stillpoint_tenant_charge(struct stillpoint_tenant *tenant, size_t bytes, struct stillpoint_charge *charge);
 
 /*
- Changes how many bytes are charged. Errors as for stillpoint_tenant_charge(), with the charge as
- it was; -EINVAL for one of no bytes.
+ Changes the number of bytes charged. Errors as for stillpoint_tenant_charge(), with the charge
+ unchanged; -EINVAL for an empty charge.
 
  # Safety
 

@@ -1,4 +1,4 @@
-//! What puts nodes in and takes them out.
+//! Adding, replacing and deleting nodes.
 
 use super::{Map, MapNode, MatchFunction, given, is_match, node, pointer, to_change};
 use crate::ffi::{Errno, check, done, stillpoint_reports_misuse};
@@ -9,7 +9,7 @@ use std::{
 };
 use stillpoint_map::internal::{Node, Nodes};
 
-/// A node to be put into the map.
+/// Checks a node before it is added to the map.
 ///
 /// # Safety
 ///
@@ -33,14 +33,14 @@ fn found(made: bool) -> Result<(), Errno> {
     made.then_some(()).ok_or(Errno(libc::ENOENT))
 }
 
-/// Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
-/// initialisation, lies at a multiple of 8, and is the map's until a grace period after it was taken
-/// out or replaced. Allocates if its bucket is full; does not block, but for a lock of the bucket, which
-/// other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
-/// more to find and to put in than the one before it.
+/// Adds a node, even if others have the same key: cds_lfht_add(). The node needs no initialisation,
+/// lies at a multiple of 8, and is the map's until a grace period after it was taken out or
+/// replaced. Allocates if its bucket is full. Blocks only for the bucket's lock, which other
+/// threads hold for nanoseconds; not async-signal-safe. The more nodes have the same hash, the more
+/// it costs to find or add one.
 ///
-/// -EINVAL for null; -EBUSY for a node that is in this map with that hash, and -EPERM outside
-/// of a section, if misuse is reported. The node is then the caller's still.
+/// -EINVAL for null; if misuse is reported, -EBUSY for a node that is in this map with that hash,
+/// and -EPERM outside of a section. The node is then still the caller's.
 ///
 /// # Safety
 ///
@@ -59,17 +59,17 @@ pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut 
     })
 }
 
-/// Puts a node in, unless one with its key is there: cds_lfht_add_unique(). Otherwise as
-/// stillpoint_map_add(). The function is called without a lock held, again if another thread changes
-/// the bucket meanwhile.
+/// Adds a node unless one with its key exists: cds_lfht_add_unique(). Otherwise like
+/// stillpoint_map_add(). Calls the function without a lock held, and again if another thread
+/// changes the bucket meanwhile.
 ///
-/// -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
-/// section ends; -EINVAL, -EBUSY and -EPERM as there.
+/// -EEXIST if one exists; writes it to `existing` unless that is NULL, and it is valid until the
+/// section ends. -EINVAL, -EBUSY and -EPERM as for stillpoint_map_add().
 ///
 /// # Safety
 ///
-/// As there; the function may be called with nodes and the key; `existing` is NULL or can be written
-/// to.
+/// As for stillpoint_map_add(); the function may be called with nodes and the key; `existing` is
+/// NULL or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add_unique(
     map: *mut Map,
@@ -96,15 +96,15 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
     })
 }
 
-/// Puts a node in, in the place of one with its key, if there is one: cds_lfht_add_replace(). A reader
-/// finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
-/// written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
+/// Adds a node, or replaces one with its key: cds_lfht_add_replace(). A reader finds one of the
+/// two. Otherwise like stillpoint_map_add_unique(). Writes the replaced node, or NULL, to `old`; it
+/// may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
 ///
-/// -EINVAL, -EBUSY and -EPERM as there.
+/// -EINVAL, -EBUSY and -EPERM as for stillpoint_map_add().
 ///
 /// # Safety
 ///
-/// As there; `old` can be written to.
+/// As for stillpoint_map_add_unique(); `old` can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add_replace(
     map: *mut Map,
@@ -130,17 +130,17 @@ pub unsafe extern "C" fn stillpoint_map_add_replace(
     })
 }
 
-/// Puts a node in the place of one that the caller has found in its section, and that has the same hash
-/// and key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
-/// stillpoint_map_add(); not async-signal-safe. The old one may be freed after a grace period.
+/// Replaces a node that the caller has found in its section with a new one of the same hash and
+/// key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
+/// stillpoint_map_add(); not async-signal-safe. The old node may be freed after a grace period.
 ///
-/// -ENOENT if the old one is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section,
-/// if misuse is reported.
+/// -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EPERM outside of a
+/// section, if misuse is reported.
 ///
 /// # Safety
 ///
-/// The map is NULL or alive; inside the section in which `old` was found, or `old` is kept by other
-/// means. The new node is in no map, and no reader can find it any more.
+/// The map is NULL or alive; inside the section in which `old` was found, or `old` is kept alive by
+/// other means. The new node is in no map, and no reader can find it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_replace(
     map: *mut Map,
@@ -158,17 +158,17 @@ pub unsafe extern "C" fn stillpoint_map_replace(
     })
 }
 
-/// Takes a node out: cds_lfht_del(). Of several threads that do that, one gets 0: the node is its own,
-/// and may be freed, or put in again, after a grace period. Never fails for lack of memory; blocks no
-/// longer than stillpoint_map_add(); not async-signal-safe.
+/// Takes a node out: cds_lfht_del(). If several threads try, one gets 0: it owns the node, and may
+/// free it or add it again after a grace period. Never fails for lack of memory; blocks no longer
+/// than stillpoint_map_add(); not async-signal-safe.
 ///
-/// -ENOENT if it is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section, if misuse
-/// is reported.
+/// -ENOENT if it is not in the map (any more); -EINVAL for null; -EPERM outside of a section, if
+/// misuse is reported.
 ///
 /// # Safety
 ///
-/// The map is NULL or alive; inside the section in which the node was found, or it is kept by other means.
-/// It has been in a map.
+/// The map is NULL or alive; inside the section in which the node was found, or it is kept alive by
+/// other means. It has been in a map.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_del(map: *mut Map, old: *mut MapNode) -> c_int {
     // SAFETY: the caller's promise.

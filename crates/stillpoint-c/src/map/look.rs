@@ -7,12 +7,12 @@ use std::{
 };
 use stillpoint_map::internal::{Node, NodeIter, Nodes};
 
-/// Returns a node with that hash for which the function returns other than 0; NULL if there is none:
+/// Returns a node with that hash for which the function does not return 0; NULL if there is none:
 /// cds_lfht_lookup(). The node stays valid until the caller's section ends. Takes no lock, writes
 /// nothing, never blocks; async-signal-safe if the function is.
 ///
-/// Outside of a section undefined; if misuse is reported, then NULL, where it can be seen (not while
-/// another thread is in a section).
+/// Undefined outside of a section; if misuse is reported, returns NULL if it detects that (not
+/// while another thread is in a section).
 ///
 /// # Safety
 ///
@@ -36,12 +36,12 @@ pub unsafe extern "C" fn stillpoint_map_lookup(
     }
 }
 
-/// As stillpoint_map_lookup(), for maps with duplicates: the others come by
-/// stillpoint_map_next_duplicate() with the same function and key. The result is in `iter->node`, too.
+/// Like stillpoint_map_lookup(), for maps with duplicates: get the others with
+/// stillpoint_map_next_duplicate(), the same function and key. The result is also in `iter->node`.
 ///
 /// # Safety
 ///
-/// As there; the iterator can be written to, and is used in this section alone.
+/// As for stillpoint_map_lookup(); the iterator can be written to, and is used only in this section.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_first_duplicate(
     map: *const Map,
@@ -57,9 +57,10 @@ pub unsafe extern "C" fn stillpoint_map_first_duplicate(
     }
 }
 
-/// Returns the next node with that key; NULL behind the last: cds_lfht_next_duplicate(). One that is in
-/// the map throughout is returned once; one that is put in or taken out meanwhile may be or not. Costs
-/// and signals as stillpoint_map_lookup(). After stillpoint_map_first(): NULL.
+/// Returns the next node with that key; NULL after the last: cds_lfht_next_duplicate(). Returns
+/// each node that stays in the map once; may miss one that is added or taken out meanwhile. Costs
+/// as much as stillpoint_map_lookup(), and is as async-signal-safe. NULL after
+/// stillpoint_map_first().
 ///
 /// # Safety
 ///
@@ -85,16 +86,16 @@ pub unsafe extern "C" fn stillpoint_map_next_duplicate(
     }
 }
 
-/// Begins a walk over all nodes, and returns the first one; NULL if there is none: cds_lfht_first(). In
-/// no order that means anything. One that is in the map throughout is returned once, also while the
-/// table grows and shrinks; one that is put in, taken out or replaced meanwhile may be or not. Writers
-/// go on, and the caller may take out what it has been given. Takes no lock; async-signal-safe. The
-/// result is in `iter->node`, too.
+/// Begins a walk over all nodes in no particular order, and returns the first one; NULL if there is
+/// none: cds_lfht_first(). Returns each node that stays in the map once, even while the table grows
+/// and shrinks; may miss one that is added, taken out or replaced meanwhile. Writers go on, and the
+/// caller may take out the nodes it gets. Takes no lock; async-signal-safe. The result is also in
+/// `iter->node`.
 ///
 /// # Safety
 ///
 /// The map is NULL or alive; inside a section of its domain; the iterator can be written to, and is
-/// used in this section alone.
+/// used only in this section.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_first(map: *const Map, iter: *mut MapIter) -> *mut MapNode {
     // SAFETY: the caller's promise.
@@ -104,8 +105,8 @@ pub unsafe extern "C" fn stillpoint_map_first(map: *const Map, iter: *mut MapIte
     }
 }
 
-/// Returns the next node of a walk; NULL behind the last: cds_lfht_next(). After
-/// stillpoint_map_first_duplicate(): the next one with that hash, whatever its key is.
+/// Returns the next node of a walk; NULL after the last: cds_lfht_next(). After
+/// stillpoint_map_first_duplicate(), returns the next node with that hash, whatever its key.
 ///
 /// # Safety
 ///
@@ -147,8 +148,8 @@ unsafe fn advance(
     }
 }
 
-/// Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). A look-up:
-/// takes no lock, never blocks; async-signal-safe. False for null.
+/// Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). Costs
+/// a look-up: takes no lock, never blocks; async-signal-safe. False for null.
 ///
 /// # Safety
 ///

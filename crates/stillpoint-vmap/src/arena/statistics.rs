@@ -4,7 +4,7 @@ use super::{Arena, state::Shard};
 use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::Ordering;
 
-/// What an arena has now, and what has happened since it was built.
+/// An arena's present sizes, and counts since it was built.
 // C's `struct stillpoint_arena_statistics` is this struct, and its comments are these. C programs
 // pass the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,21 +13,21 @@ use stillpoint_platform::sync::Ordering;
 pub struct ArenaStatistics {
     /// Live areas.
     pub areas: u64,
-    /// Their pages, in bytes.
+    /// Size of their pages in bytes.
     pub live_bytes: u64,
-    /// Freed and not given back yet, guard pages included, in bytes.
+    /// Bytes freed but not given back yet, including guard pages.
     pub lazy_bytes: u64,
-    /// Ready for use in the pools, without guard pages. Addresses, not memory.
+    /// Bytes of addresses (not memory) ready for use in the pools, without guard pages.
     pub pooled_bytes: u64,
-    /// In no pool, and accessible. Addresses, not memory.
+    /// Bytes of addresses (not memory) that are accessible and in no pool.
     pub free_bytes: u64,
-    /// Accessible addresses; the rest of the capacity has never been used.
+    /// Bytes of accessible addresses; the rest of the capacity has never been used.
     pub accessible_bytes: u64,
-    /// All addresses.
+    /// Bytes of all addresses.
     pub capacity_bytes: u64,
     /// True if there are guard pages behind areas.
     pub guards: bool,
-    /// True if the kernel takes many ranges in one call.
+    /// True if the kernel takes several ranges in one call.
     pub vectored: bool,
     /// Areas allocated since the arena was built.
     pub allocated: u64,
