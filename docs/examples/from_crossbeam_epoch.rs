@@ -49,7 +49,7 @@ mod before {
             let guard = epoch::pin();
             loop {
                 let head = self.head.load(Ordering::Acquire, &guard);
-                // SAFETY: found in this section, so it stays until its end.
+                // SAFETY: found in this section, so it stays until the section ends.
                 let node = unsafe { head.as_ref() }?;
                 let next = node.next.load(Ordering::Relaxed, &guard);
                 if self
@@ -57,7 +57,7 @@ mod before {
                     .compare_exchange(head, next, Ordering::Relaxed, Ordering::Relaxed, &guard)
                     .is_ok()
                 {
-                    // SAFETY: unlinked by us, who alone destroy it and take its value.
+                    // SAFETY: we unlinked it, and only we destroy it and take its value.
                     unsafe {
                         guard.defer_destroy(head);
                         return Some(ptr::read(&*node.value));
@@ -100,7 +100,7 @@ mod after {
             }
         }
 
-        /// Nothing is followed here, so there is no section.
+        /// Follows no pointer, so it needs no section.
         pub fn push(&self, value: T) {
             let node = Box::into_raw(Box::new(Node {
                 value: ManuallyDrop::new(value),
@@ -126,8 +126,8 @@ mod after {
             let _guard = stillpoint::read_lock();
             loop {
                 let head = NonNull::new(self.head.load(Ordering::Acquire))?;
-                // SAFETY: found in this section, so it stays until its end; for the same reason its
-                // address is not that of a new node.
+                // SAFETY: found in this section, so it stays until the section ends, and until then
+                // no new node has its address.
                 let node = unsafe { head.as_ref() };
                 if self
                     .head
@@ -139,10 +139,10 @@ mod after {
                     )
                     .is_ok()
                 {
-                    // SAFETY: unlinked by us, who alone take its value.
+                    // SAFETY: we unlinked it, and only we take its value.
                     let value = unsafe { ptr::read(&*node.value) };
-                    // SAFETY: it came out of a box, is unlinked, and only sections that have begun
-                    // already still use it.
+                    // SAFETY: it came from a box, is unlinked, and only sections that have already
+                    // begun still use it.
                     unsafe { stillpoint::retire(head) };
                     return Some(value);
                 }
@@ -157,7 +157,7 @@ mod after {
     }
 }
 
-/// Four threads push and pop; what was pushed is what was popped.
+/// Four threads push and pop; the popped values are the pushed ones.
 fn total(push: impl Fn(u64) + Sync, pop: impl Fn() -> Option<u64> + Sync) -> u64 {
     thread::scope(|scope| {
         let (push, pop) = (&push, &pop);
@@ -182,7 +182,7 @@ fn main() {
     assert_eq!(total(|n| old.push(n), || old.pop()), 799_980_000);
     assert_eq!(total(|n| new.push(n), || new.pop()), 799_980_000);
 
-    stillpoint::kvfree_barrier(); // crossbeam-epoch has nothing to wait by
+    stillpoint::kvfree_barrier(); // crossbeam-epoch has no such wait
     let statistics = stillpoint::global().statistics();
     assert_eq!(statistics.objects_freed, 40_000);
     println!(

@@ -1,6 +1,6 @@
 /*
- * Kernel code in user space: a list that is searched under RCU, changed under a mutex, its entries replaced, removed and freed by kfree_rcu();
- * and readers that sleep, under SRCU. make -C docs/examples kernel
+ * Kernel code in user space: a list that is searched under RCU and changed under a mutex, with entries freed by kfree_rcu(); and readers that sleep,
+ * under SRCU. make -C docs/examples kernel
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct route {
 static struct route __rcu *routes;
 static pthread_mutex_t routes_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Readers: as in the kernel. The caller is in a section. */
+/* For readers, as in the kernel. The caller is in a section. */
 static struct route *route_find(unsigned network)
 {
     struct route *route = rcu_dereference(routes);
@@ -28,7 +28,7 @@ static struct route *route_find(unsigned network)
     return route;
 }
 
-/* The pointer to a route, or to the end of the list. The caller holds the lock. */
+/* Returns the link to a route, or the last link. The caller holds the lock. */
 static struct route **route_place(unsigned network)
 {
     struct route **place = &routes;
@@ -91,7 +91,7 @@ static int notify(int event)
 {
     int index = srcu_read_lock(&notifier_srcu);
     struct notifier *found = srcu_dereference(notifier, &notifier_srcu);
-    int result = found != NULL ? found->call(event) : 0; /* which may sleep */
+    int result = found != NULL ? found->call(event) : 0; /* may sleep */
     srcu_read_unlock(&notifier_srcu, index);
     return result;
 }
@@ -105,7 +105,7 @@ static void *forward(void *unused)
         rcu_read_lock();
         struct route *route = route_find(7);
         if (route == NULL || route->hop < 70) {
-            abort(); /* network 7 is replaced, and never removed */
+            abort(); /* network 7 is only replaced, never removed */
         }
         rcu_read_unlock();
     }
@@ -131,7 +131,7 @@ int main(void)
 
     int answer = notify(21);
     rcu_assign_pointer(notifier, NULL);
-    synchronize_srcu(&notifier_srcu); /* no thread is in the old notifier any more */
+    synchronize_srcu(&notifier_srcu); /* no thread is still in the old notifier */
     cleanup_srcu_struct(&notifier_srcu);
 
     rcu_read_lock();

@@ -1,5 +1,5 @@
 /*
- * A program as it is written for liburcu: a table that is exchanged under readers, old ones freed by call_rcu().
+ * A program written for liburcu: a table that is replaced under readers, with old tables freed by call_rcu().
  * make -C docs/examples liburcu
  */
 #include <pthread.h>
@@ -43,7 +43,7 @@ static void *reader(void *unused)
         rcu_read_lock();
         struct table *table = rcu_dereference(current);
         if (table->twice != 2 * table->version) {
-            abort(); /* freed or half written: it cannot happen */
+            abort(); /* freed or half written: cannot happen */
         }
         rcu_read_unlock();
     }

@@ -13,7 +13,7 @@ use std::{
 };
 use stillpoint::read_lock;
 
-/// Never changed after it has been published, but for `next`.
+/// Never changed after publication, except for `next`.
 struct Node {
     id: u64,
     user: String,
@@ -47,8 +47,8 @@ impl Sessions {
     fn user_is(&self, id: u64, name: &str) -> bool {
         let _guard = read_lock();
         let mut at = &self.bucket(id).first;
-        // SAFETY: nodes are retired after they are unlinked, and we found it in this section: it
-        // stays until the guard is dropped.
+        // SAFETY: nodes are retired after they are unlinked, and we found this one in this section: it stays
+        // until the guard is dropped.
         while let Some(node) = unsafe { at.load(Ordering::Acquire).as_ref() } {
             if node.id == id {
                 return node.user == name;
@@ -87,7 +87,7 @@ impl Sessions {
     }
 }
 
-/// Takes the node of `id` out: later readers cannot find it. Under the bucket's lock.
+/// Unlinks the node of `id`: later readers cannot find it. The caller holds the bucket's lock.
 fn unlink(bucket: &Bucket, id: u64) -> Option<NonNull<Node>> {
     let mut at = &bucket.first;
     loop {
@@ -95,7 +95,7 @@ fn unlink(bucket: &Bucket, id: u64) -> Option<NonNull<Node>> {
         // SAFETY: it is linked, and nodes are unlinked only under the lock, which we hold.
         let node = unsafe { found.as_ref() };
         if node.id == id {
-            // Its own `next` stays: readers at this node go on from there.
+            // Keeps its `next`: readers at this node go on from there.
             at.store(node.next.load(Ordering::Relaxed), Ordering::Release);
             return Some(found);
         }
@@ -105,7 +105,7 @@ fn unlink(bucket: &Bucket, id: u64) -> Option<NonNull<Node>> {
 
 fn retire(node: Option<NonNull<Node>>) {
     if let Some(node) = node {
-        // SAFETY: it came out of a box; we unlinked it, once; only earlier sections still use it.
+        // SAFETY: it came from a box; we unlinked it, once; only earlier sections still use it.
         unsafe { stillpoint::retire(node) };
     }
 }
@@ -115,7 +115,7 @@ impl Drop for Sessions {
         for bucket in &mut self.buckets {
             let mut next = *bucket.first.get_mut();
             while !next.is_null() {
-                // SAFETY: `&mut self`: there are no readers.
+                // SAFETY: `&mut self`, so there are no readers.
                 let node = unsafe { Box::from_raw(next) };
                 next = node.next.load(Ordering::Relaxed);
             }

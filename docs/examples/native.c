@@ -35,7 +35,7 @@ int main(void)
     stillpoint_guard_name(request, "request 1");
     const struct page *seen = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
 
-    /* Meanwhile 1000 newer ones are published, and the old ones retired. */
+    /* Meanwhile, publish 1000 newer ones and retire the old ones. */
     for (int number = 1; number <= 1000; number++) {
         struct page *old = __atomic_exchange_n(&current, make(number), __ATOMIC_ACQ_REL);
         if (stillpoint_domain_kvfree_head(domain, old, &old->head) != 0) {
@@ -43,8 +43,8 @@ int main(void)
         }
     }
     stillpoint_cookie cookie = stillpoint_domain_start_poll(domain);
-    int early = stillpoint_domain_poll(domain, cookie); /* false: the request is under way */
-    int number = seen->number;                          /* and what it has found is there */
+    int early = stillpoint_domain_poll(domain, cookie); /* false: the request is still running */
+    int number = seen->number;                          /* and the object it found still exists */
 
     stillpoint_guard_end(request);
     int error = stillpoint_domain_cond_synchronize(domain, cookie);
@@ -55,7 +55,7 @@ int main(void)
     printf("the request saw page %d, ended early: %d; %lu pages freed, %lu wait\n", number, early,
            (unsigned long)statistics.objects_freed, (unsigned long)statistics.objects_pending);
 
-    /* Errors are negative errnos: a wait in one's own section is refused. */
+    /* Errors are negative errnos: a wait inside one's own section is refused. */
     stillpoint_domain_read_lock(domain);
     int refused = stillpoint_domain_synchronize(domain);
     stillpoint_domain_read_unlock(domain);

@@ -1,4 +1,4 @@
-// A table that is read all the time and replaced now and then, by C++26's <rcu> for C++17. make -C docs/examples cpp
+// A table that is read all the time and sometimes replaced, with C++26's <rcu> for C++17. make -C docs/examples cpp
 #include <stillpoint/rcu.hpp>
 
 #include <atomic>
@@ -55,7 +55,7 @@ int main()
     for (auto &reader : readers) {
         reader.join();
     }
-    // An object that has no such base: rcu_retire() allocates what it is remembered by.
+    // For an object without such a base, rcu_retire() allocates a link.
     rcu::rcu_retire(new std::string("gone"));
     rcu::rcu_barrier(); // all deleters have run
     std::printf("version %d, %d tables deleted\n", read(), deleted.load());

@@ -11,9 +11,9 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What a failed exchange gives back.
+/// The error of a failed exchange.
 pub struct CompareExchangeError<'g, T: ?Sized + Pointable, P: Pointer<T>> {
-    /// What the [`Atomic`] had in place of what was expected.
+    /// The pointer found in the [`Atomic`] instead of the expected one.
     pub current: Shared<'g, T>,
 
     /// The pointer that was not stored.
@@ -32,8 +32,9 @@ impl<T, P: Pointer<T> + fmt::Debug> fmt::Debug for CompareExchangeError<'_, T, P
 
 /// A pointer, with a tag in its unused low bits, that threads load and exchange.
 ///
-/// What it points to is found through a [`Guard`] and stays at least until that ends. It does not
-/// own it: dropping an `Atomic` leaves the object alone. All bytes 0 is a valid one, and null.
+/// Threads find the object through a [`Guard`], and it stays at least until the guard ends. An
+/// `Atomic` does not own the object: dropping it does not free that. All zero bytes are a valid
+/// `Atomic`, a null pointer.
 ///
 /// ```
 /// use crossbeam_epoch::{self as epoch, Atomic, Owned};
@@ -69,7 +70,7 @@ impl<T> Atomic<T> {
 }
 
 impl<T: ?Sized + Pointable> Atomic<T> {
-    /// Makes an object of `init` and points to it.
+    /// Creates an object from `init` and points to it.
     pub fn init(init: T::Init) -> Atomic<T> {
         Self::from(Owned::init(init))
     }
@@ -81,7 +82,7 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         }
     }
 
-    /// A null pointer.
+    /// Returns a null pointer.
     pub const fn null() -> Atomic<T> {
         Self {
             data: AtomicUsize::new(0),
@@ -99,8 +100,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         Shared::of(self.data.load(ord))
     }
 
-    /// Loads the pointer, and orders what is read through it after the load, which on most
-    /// processors costs less than `Acquire`.
+    /// Loads the pointer, and orders reads through it after the load. Cheaper than `Acquire` on
+    /// most processors.
     #[inline]
     pub fn load_consume<'g>(&self, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.data.load_consume())
@@ -116,17 +117,18 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.data.store(new.into_usize(), ord);
     }
 
-    /// Stores a pointer and returns the one before.
+    /// Stores a pointer and returns the previous one.
     #[inline]
     pub fn swap<'g, P: Pointer<T>>(&self, new: P, ord: Ordering, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.data.swap(new.into_usize(), ord))
     }
 
-    /// Stores `new` if the pointer is `current`, tag included, and returns what was stored.
+    /// Stores `new` if the pointer equals `current`, including the tag, and returns the stored
+    /// pointer.
     ///
     /// # Errors
     ///
-    /// If it is another, which is returned with `new`.
+    /// If it is another pointer. Returns that with `new`.
     ///
     /// # Panics
     ///
@@ -147,11 +149,11 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         let exchange = self
             .data
             .compare_exchange(current.into_usize(), new, success, failure);
-        // SAFETY: `new` is a word of such a pointer, which was not stored.
+        // SAFETY: `new` is the word of a pointer of that type, which was not stored.
         exchanged(exchange, new, || unsafe { P::from_usize(new) })
     }
 
-    /// As [`Atomic::compare_exchange`], but it may fail where the pointer is `current`.
+    /// Like [`Atomic::compare_exchange`], but may fail even if the pointer equals `current`.
     ///
     /// # Errors
     ///
@@ -180,8 +182,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         exchanged(exchange, new, || unsafe { P::from_usize(new) })
     }
 
-    /// Stores what `func` makes of the pointer, and calls it again while other threads are faster.
-    /// Returns the pointer before.
+    /// Stores the result of `func` for the pointer; calls it again if another thread stores first.
+    /// Returns the previous pointer.
     ///
     /// # Errors
     ///
@@ -254,19 +256,19 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         self.compare_exchange_weak(current, new, ord.success(), ord.failure(), guard)
     }
 
-    /// Clears the bits of the tag that `val` does not have. Returns the pointer before.
+    /// Clears the tag bits that are not set in `val`. Returns the previous pointer.
     #[inline]
     pub fn fetch_and<'g>(&self, val: usize, ord: Ordering, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.data.fetch_and(val | !tag::mask::<T>(), ord))
     }
 
-    /// Sets the bits of the tag that `val` has. Returns the pointer before.
+    /// Sets the tag bits that are set in `val`. Returns the previous pointer.
     #[inline]
     pub fn fetch_or<'g>(&self, val: usize, ord: Ordering, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.data.fetch_or(tag::tag::<T>(val), ord))
     }
 
-    /// Flips the bits of the tag that `val` has. Returns the pointer before.
+    /// Flips the tag bits that are set in `val`. Returns the previous pointer.
     #[inline]
     pub fn fetch_xor<'g>(&self, val: usize, ord: Ordering, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.data.fetch_xor(tag::tag::<T>(val), ord))
@@ -292,14 +294,14 @@ impl<T: ?Sized + Pointable> Atomic<T> {
         unsafe { Shared::of(self.data.into_inner()).try_into_owned() }
     }
 
-    /// For people to look at.
+    /// Loads the word for printing.
     fn snapshot(&self) -> usize {
         // Needs no partner: nothing is read through it.
         self.data.load(Ordering::SeqCst)
     }
 }
 
-/// What an exchange for the word `new` came to; `back` is the pointer of that.
+/// Returns the result of an exchange for the word `new`; `back` is its pointer.
 #[inline(always)]
 fn exchanged<'g, T: ?Sized + Pointable, P: Pointer<T>>(
     exchange: Result<usize, usize>,
@@ -322,7 +324,7 @@ impl<T: ?Sized + Pointable> fmt::Debug for Atomic<T> {
 }
 
 impl<T: ?Sized + Pointable> fmt::Pointer for Atomic<T> {
-    /// The address without the tag. It is not looked at what is there.
+    /// Prints the address without the tag. Does not read the object.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = tag::address::<T>(self.snapshot());
         fmt::Pointer::fmt(&ptr::without_provenance::<()>(address), f)
@@ -330,8 +332,7 @@ impl<T: ?Sized + Pointable> fmt::Pointer for Atomic<T> {
 }
 
 impl<T: ?Sized + Pointable> Clone for Atomic<T> {
-    /// Another pointer to the same object, loaded Relaxed: to follow it takes an order from
-    /// elsewhere.
+    /// Copies the pointer with a Relaxed load: following it needs an ordering from elsewhere.
     fn clone(&self) -> Self {
         Self::of(self.data.load(Ordering::Relaxed))
     }

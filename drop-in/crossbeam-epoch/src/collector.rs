@@ -7,20 +7,20 @@ use stillpoint::{
     internal::epoch::{self, Around, Fences},
 };
 
-/// From here on a thread that frees does more, and lets others go on that hold it up.
+/// Pending bytes from which a freeing thread does more work at a time, and yields to threads that
+/// hold it up.
 const BUDGET: usize = 2 << 20;
 
-/// A collector: its guards delay its own deferred functions only.
+/// A collector: its guards delay only its own deferred functions.
 ///
-/// This is a handle; a clone names the same collector. Each [`LocalHandle`] and [`Guard`] of it is
-/// one as well. Dropping the last one runs, or waits for, all that is still deferred, whichever thread
-/// deferred it: it may block as long as these functions do. (Inside a deferred function it returns
-/// at once, and a thread of the collector's runs them soon.)
+/// This is a handle; a clone refers to the same collector, as does each of its [`LocalHandle`]s and
+/// [`Guard`]s. Dropping the last one runs, or waits for, all functions still deferred, by any
+/// thread, and may block as long as they do. (Inside a deferred function it returns at once, and a
+/// thread of the library runs them soon.)
 #[derive(Clone)]
 pub struct Collector {
     domain: Domain,
-    /// So that programs compile which a change back to the original would not break: it is not
-    /// unwind-safe there.
+    /// Not unwind-safe, like the original, so that programs still compile after a change back.
     _marker: PhantomData<Arc<NotUnwindSafe>>,
 }
 
@@ -30,7 +30,7 @@ struct NotUnwindSafe(UnsafeCell<()>);
 unsafe impl Sync for NotUnwindSafe {}
 
 impl PartialEq for Collector {
-    /// Whether both are handles of the same collector.
+    /// Returns whether both are handles of the same collector.
     fn eq(&self, other: &Collector) -> bool {
         self.domain == other.domain
     }
@@ -45,7 +45,7 @@ impl Default for Collector {
 }
 
 impl Collector {
-    /// A collector. Starts no thread.
+    /// Creates a collector. Starts no thread.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,7 +63,7 @@ impl Collector {
         }
     }
 
-    /// A participant of the calling thread, by which it pins itself.
+    /// Registers a participant of the calling thread, through which it can pin itself.
     pub fn register(&self) -> LocalHandle {
         Local::register(self)
     }
@@ -74,21 +74,21 @@ impl Collector {
     }
 }
 
-/// What the original does not have.
+/// Extensions to the original.
 #[cfg(feature = "reports")]
 impl Collector {
-    /// What the collector does and has done. Takes a lock a thread that has deferred something.
+    /// Returns the collector's statistics. Takes one lock per thread that has deferred functions.
     pub fn statistics(&self) -> stillpoint::Statistics {
         self.domain.statistics()
     }
 
-    /// Has `handler` told of each guard that has held up deferred functions for longer than the
-    /// stall timeout: see [`Domain::on_stall`].
+    /// Calls `handler` for each guard that holds up deferred functions for longer than the stall
+    /// timeout: see [`Domain::on_stall`].
     pub fn on_stall(&self, handler: impl Fn(&stillpoint::StallReport) + Send + Sync + 'static) {
         self.domain.on_stall(handler);
     }
 
-    /// How long that is; 10 seconds by default.
+    /// Sets the stall timeout; 10 seconds by default.
     pub fn set_stall_timeout(&self, timeout: std::time::Duration) {
         self.domain.set_stall_timeout(timeout);
     }
@@ -106,7 +106,7 @@ pub struct LocalHandle {
 }
 
 impl LocalHandle {
-    /// For one that has been counted.
+    /// Creates a handle that has been counted already.
     pub(crate) fn of(local: *const Local) -> Self {
         Self { local }
     }
@@ -122,21 +122,21 @@ impl LocalHandle {
         unsafe { &*self.local }
     }
 
-    /// Pins the thread. The first of the handle's guards is a sequentially consistent fence, and
-    /// may run deferred functions.
+    /// Pins the thread. The handle's outermost guard is a sequentially consistent fence, and may
+    /// run deferred functions.
     #[inline]
     pub fn pin(&self) -> Guard {
         // SAFETY: a participant of this thread, which the handle keeps.
         unsafe { Local::pin(self.local) }
     }
 
-    /// Whether the handle has guards.
+    /// Returns whether the handle has guards.
     #[inline]
     pub fn is_pinned(&self) -> bool {
         self.local().is_pinned()
     }
 
-    /// The collector.
+    /// Returns the collector.
     #[inline]
     pub fn collector(&self) -> &Collector {
         self.local().collector()
@@ -146,7 +146,7 @@ impl LocalHandle {
 impl Drop for LocalHandle {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: our own count; we use it no more.
+        // SAFETY: our own count; not used afterwards.
         unsafe { Local::release_handle(self.local) };
     }
 }

@@ -1,4 +1,4 @@
-//! The collector that all of a program shares, and each thread's handle of it.
+//! The collector that the whole program shares, and each thread's handle of it.
 
 use crate::{Collector, Guard, LocalHandle, exit, local::Local};
 use std::{
@@ -19,12 +19,12 @@ struct ThreadHandle(OnceCell<LocalHandle>);
 
 impl Drop for ThreadHandle {
     fn drop(&mut self) {
-        // Nothing finds the participant any more; it goes when its last guard does.
+        // Nothing finds the participant any more; its last guard frees it.
         LOCAL.set(ptr::null());
     }
 }
 
-/// The collector of [`pin`]. It is never dropped.
+/// Returns the collector of [`pin`]. It is never dropped.
 #[inline]
 pub fn default_collector() -> &'static Collector {
     // Acquire, pairs with `make`: what is found is complete.
@@ -32,8 +32,8 @@ pub fn default_collector() -> &'static Collector {
     unsafe { DEFAULT.load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| make())
 }
 
-/// Two threads may both make one; the slower drops its own. Neither waits for the other, which may
-/// have vanished in a fork.
+/// Creates the collector. Two threads may both create one; the slower drops its own. Neither waits
+/// for the other, which may have vanished in a fork.
 #[cold]
 fn make() -> &'static Collector {
     let made = Box::into_raw(Box::new(Collector::with(around)));
@@ -51,7 +51,7 @@ fn make() -> &'static Collector {
     }
 }
 
-/// On its service thread, deferred functions run pinned, as they do in a pin.
+/// Pins the service thread while it runs deferred functions, as a pin does.
 fn around(free: &mut dyn FnMut()) {
     exit::around(&mut || {
         let _guard = pin();
@@ -91,8 +91,8 @@ fn pin_first() -> Guard {
     known.unwrap_or_else(|_| default_collector().register().pin())
 }
 
-/// Whether the calling thread is pinned in the default collector, so that a [`pin`] would be no
-/// fence.
+/// Returns whether the calling thread is pinned in the default collector, so that a [`pin`] would
+/// not fence.
 #[inline]
 pub fn is_pinned() -> bool {
     // SAFETY: null, or as in `pin`.

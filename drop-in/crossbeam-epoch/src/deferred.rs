@@ -1,4 +1,4 @@
-//! How a deferred function, or an object to be freed, is put into two words.
+//! Packs a deferred function, or an object to be freed, into two words.
 
 use crate::{Pointable, Shared, tag};
 use std::{
@@ -9,16 +9,16 @@ use std::{
 };
 use stillpoint::{Destructor, Domain, internal::epoch::Reader};
 
-/// What a function is taken to free, in bytes, because that cannot be told: a node of a data
-/// structure, or a small table.
+/// Assumed number of bytes that a function frees, which is unknown: a node of a data structure, or
+/// a small table.
 const UNKNOWN: usize = 1024;
 
-/// What is known of freeing an object of a type.
+/// How an object of a type is freed.
 #[derive(Debug, Clone, Copy)]
 pub enum Frees {
-    /// Nothing.
+    /// Unknown.
     Unknown,
-    /// It frees a block, and runs no code.
+    /// Frees a block, and runs no code.
     Block(Layout),
     /// Runs a destructor, and frees about this many bytes.
     Bytes(usize),
@@ -43,7 +43,7 @@ impl Frees {
     }
 }
 
-/// Has `f` called after a grace period. Whether frees are due soon.
+/// Calls `f` after a grace period. Returns whether frees are due soon.
 ///
 /// # Safety
 ///
@@ -59,7 +59,7 @@ pub(crate) unsafe fn call<F: FnOnce() -> R, R>(reader: &Reader, domain: &Domain,
     unsafe { reader.retire(domain, object, how, true) }
 }
 
-/// Has the object at `ptr` freed after a grace period. Whether frees are due soon.
+/// Frees the object at `ptr` after a grace period. Returns whether frees are due soon.
 ///
 /// # Safety
 ///
@@ -104,8 +104,8 @@ impl<T: ?Sized + Pointable> Destroy<T> {
 struct Call<F, R>(PhantomData<(F, R)>);
 
 impl<F: FnOnce() -> R, R> Call<F, R> {
-    /// Whether the function's captures are its own word, in place of a box. Miri knows no way to
-    /// make a word of bytes that nothing has written, which captures may have between them.
+    /// Whether the captures are stored in the word itself instead of a box. Not under Miri, which
+    /// has no way to make a word of uninitialised bytes, such as the captures' padding.
     const FITS: bool = size_of::<F>() <= size_of::<*mut u8>()
         && align_of::<F>() <= align_of::<*mut u8>()
         && !cfg!(miri);
@@ -119,7 +119,7 @@ impl<F: FnOnce() -> R, R> Call<F, R> {
         // SAFETY: it fits.
         unsafe { word.as_mut_ptr().cast::<F>().write(f) };
         written(&mut word);
-        // SAFETY: `written` has seen to it.
+        // SAFETY: initialised, by `written`.
         unsafe { word.assume_init() }
     }
 
@@ -142,12 +142,11 @@ impl<F: FnOnce() -> R, R> Call<F, R> {
     }
 }
 
-/// Makes the compiler take all bytes of `word` for written, those too that a value with padding has
-/// left as they were.
+/// Makes the compiler assume that all bytes of `word` are initialised, including a value's padding.
 #[inline(always)]
 fn written(word: &mut MaybeUninit<*mut u8>) {
     #[cfg(not(miri))]
-    // SAFETY: an empty block, which may do less than the compiler has to take it for.
+    // SAFETY: an empty block, which does less than the compiler must assume.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) word.as_mut_ptr(), options(nostack, preserves_flags));
     }

@@ -1,4 +1,4 @@
-//! The process's exit, and a library that is unloaded: what the service threads must not outlive.
+//! Process exit and library unload, which the service threads must not outlive.
 //!
 //! ```text
 //!   service thread   running += 1 (SeqCst)      exit   exiting = true (SeqCst)
@@ -7,10 +7,10 @@
 //!                    running -= 1
 //! ```
 //!
-//! In the one order of these four either the thread sees the exit, or the exit sees the thread and
-//! waits for it: for a second at most, because a destructor may itself wait for what the exiting
-//! thread has. Exit handlers run before the memory of a library goes, and it never does while
-//! threads of ours may be in it: the library stays mapped.
+//! These four have one order: either the thread sees the exit, or the exit sees the thread and
+//! waits for it, for a second at most, because a destructor may itself wait for the exiting thread.
+//! Exit handlers run before a library is unmapped, and ours stays mapped while our threads may run
+//! in it.
 
 use std::{
     cell::Cell,
@@ -25,16 +25,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// How many service threads run destructors, in the low half, and of which process: they are not
-/// there in the child of a fork.
+/// The number of service threads that run destructors, in the low half, and the id of their
+/// process: a forked child does not have them.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// How many of them are this one: it may exit the process itself.
+    /// How many of these are the calling thread, which may exit the process itself.
     static HERE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What [`RUNNING`] counts of the process `id`.
+/// Returns the count in [`RUNNING`] for the process `id`.
 fn count(running: u64, id: u32) -> u32 {
     if running >> 32 == u64::from(id) {
         running as u32
@@ -43,14 +43,14 @@ fn count(running: u64, id: u32) -> u32 {
     }
 }
 
-/// A service thread runs destructors until this is dropped.
+/// Marks that a service thread runs destructors until this is dropped.
 pub(crate) struct Running {
     /// The process in which it began.
     id: u32,
 }
 
 impl Running {
-    /// `None` if none may run any more.
+    /// Returns `None` if the process is exiting.
     pub(crate) fn begin() -> Option<Self> {
         let id = process::id();
         let one_more = |running| Some(u64::from(id) << 32 | u64::from(count(running, id) + 1));
@@ -67,20 +67,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         HERE.set(HERE.get() - 1);
         // Release, pairs with `exiting`: what the destructors did happens before the exit goes on.
-        // In the child of a fork within one of them, others may have been counted as the child's by
-        // now: then it is not among them.
+        // In the child of a fork inside a destructor, `RUNNING` may count only the child's threads
+        // by now, without this one.
         let one_less = |running: u64| (running >> 32 == u64::from(self.id)).then(|| running - 1);
         let _ = RUNNING.fetch_update(Ordering::Release, Ordering::Relaxed, one_less);
     }
 }
 
-/// Sees to the exit, and to it that this code stays mapped. The first domain does that.
+/// Registers the exit handler, and keeps this code mapped. The first domain calls it.
 pub(crate) fn arrange() {
     static ARRANGED: AtomicBool = AtomicBool::new(false);
     if cfg!(miri) || ARRANGED.swap(true, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: a function that stays, which `stay_mapped` sees to.
+    // SAFETY: `stay_mapped` keeps the function mapped.
     unsafe { libc::atexit(exiting) };
     #[cfg(target_env = "gnu")]
     stay_mapped();
@@ -97,8 +97,8 @@ extern "C" fn exiting() {
     }
 }
 
-/// Opens the shared library that this code is in once more, with the flag that keeps it mapped
-/// even if it is closed. In a program it does nothing.
+/// Opens the shared library that contains this code again, with the flag that keeps it mapped even
+/// when closed. Does nothing in a program.
 #[cfg(target_env = "gnu")]
 fn stay_mapped() {
     use std::{mem::MaybeUninit, ptr};
@@ -114,14 +114,14 @@ fn stay_mapped() {
         if !ptr::eq(name, ptr::null()) {
             let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
             if libc::dlopen(name, flags).is_null() {
-                // A program's own file; the message is not for it to find.
+                // The program's own file. Clears the message, which is not for the program.
                 libc::dlerror();
             }
         }
     }
 }
 
-/// What a domain does around destructors on its service thread.
+/// Called by a domain around destructors on its service thread.
 pub(crate) fn around(free: &mut dyn FnMut()) {
     if let Some(_running) = Running::begin() {
         free();

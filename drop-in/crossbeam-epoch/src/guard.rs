@@ -6,21 +6,21 @@ use crate::{
 };
 use std::{fmt, ptr};
 
-/// Keeps the calling thread pinned: what it finds is not freed while this lives.
+/// Keeps the calling thread pinned: objects that it finds are not freed while this lives.
 ///
-/// Made by [`pin`](crate::pin) or [`LocalHandle::pin`](crate::LocalHandle::pin). Guards nest, and
-/// may end in any order; only the first of a handle does anything. The first is a sequentially
+/// Created by [`pin`](crate::pin) or [`LocalHandle::pin`](crate::LocalHandle::pin). Guards nest,
+/// and may end in any order; only a handle's first has an effect, which includes a sequentially
 /// consistent fence. Each keeps its handle's participant and collector.
 ///
-/// A guard that is forgotten keeps its thread pinned for good: nothing that is deferred to its
-/// collector runs any more until the thread has ended, and not even then.
+/// A forgotten guard keeps its thread pinned for good, even after the thread has ended: its
+/// collector's deferred functions never run again.
 pub struct Guard {
     /// Null for [`unprotected`].
     local: *const Local,
 }
 
 impl Guard {
-    /// For one that has been counted.
+    /// Creates a guard that has been counted already.
     #[inline(always)]
     pub(crate) fn of(local: *const Local) -> Self {
         Self { local }
@@ -32,9 +32,9 @@ impl Guard {
         unsafe { self.local.as_ref() }
     }
 
-    /// Has `f` called once no thread is pinned any more that is now, by this thread in an outermost
-    /// pin or a [flush](Guard::flush), or by one of the library's; not if the process exits before.
-    /// What it returns is dropped.
+    /// Calls `f` once all present pins have ended: on this thread, in an outermost pin or a
+    /// [flush](Guard::flush), or on a thread of the library; not if the process exits first. Drops
+    /// the result.
     ///
     /// Never blocks, and calls nothing. A panic of `f` is caught and counted.
     ///
@@ -52,13 +52,13 @@ impl Guard {
         unsafe { self.defer_unchecked(f) };
     }
 
-    /// As [`Guard::defer`], of whatever function. A function that captures no more than a word
-    /// takes no allocation.
+    /// Like [`Guard::defer`], for any function. Does not allocate if it captures no more than a
+    /// word.
     ///
     /// # Safety
     ///
-    /// `f` may be called on any thread, and at any time from the end of the present guards on. If
-    /// the guard is [`unprotected`], at once.
+    /// `f` may be called on any thread, at any time after the present guards have ended; at once if
+    /// the guard is [`unprotected`].
     #[inline]
     pub unsafe fn defer_unchecked<F, R>(&self, f: F)
     where
@@ -71,8 +71,8 @@ impl Guard {
         }
     }
 
-    /// Frees the object of `ptr` when no thread is pinned any more that is now. Where that runs no
-    /// destructor, this is the cheapest way to defer.
+    /// Frees the object of `ptr` once all present pins have ended. For types without a destructor,
+    /// this is the cheapest way to defer.
     ///
     /// # Safety
     ///
@@ -88,18 +88,18 @@ impl Guard {
         }
     }
 
-    /// Calls what this thread has deferred, except what a guard holds up: this one holds up what was
-    /// deferred while it existed. To call all that the thread has deferred, flush through a new guard,
-    /// drop it, and flush through another new one, while no other thread is pinned.
+    /// Calls this thread's deferred functions, except those that a guard holds up: this guard holds
+    /// up those deferred since it began. To call all, flush through a new guard, drop it, and flush
+    /// through another new one, while no other thread is pinned.
     ///
-    /// Never blocks but for the functions that it calls.
+    /// Blocks only in the functions that it calls.
     pub fn flush(&self) {
         if let Some(local) = self.local() {
             local.flush();
         }
     }
 
-    /// Ends the guard's section and begins another, if it is the only guard of its handle: what was
+    /// Ends the guard's section and begins another, if it is the only guard of its handle: objects
     /// found before may be freed.
     pub fn repin(&mut self) {
         if let Some(local) = self.local() {
@@ -107,8 +107,8 @@ impl Guard {
         }
     }
 
-    /// Calls `f` while this guard does not count, and pins again after it, or after a panic of it.
-    /// If it is the only guard of its handle, the thread is not pinned meanwhile.
+    /// Calls `f` without this guard, and pins again afterwards, even if `f` panics. If it is the
+    /// only guard of its handle, the thread is not pinned meanwhile.
     pub fn repin_after<F, R>(&mut self, f: F) -> R
     where
         F: FnOnce() -> R,
@@ -120,7 +120,7 @@ impl Guard {
         unsafe { local::unpinned(self.local, f) }
     }
 
-    /// The collector, or `None` if the guard is [`unprotected`].
+    /// Returns the collector, or `None` if the guard is [`unprotected`].
     pub fn collector(&self) -> Option<&Collector> {
         self.local().map(Local::collector)
     }
@@ -130,7 +130,7 @@ impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
         if !self.local.is_null() {
-            // SAFETY: our own count; we use it no more.
+            // SAFETY: our own count; not used afterwards.
             unsafe { Local::unpin(self.local) };
         }
     }
@@ -142,13 +142,13 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A guard that protects nothing: what is deferred through it runs at once. For data that no other
-/// thread can reach, in a constructor or a destructor.
+/// Returns a guard that protects nothing: functions deferred through it run at once. For data that
+/// no other thread can reach, in a constructor or a destructor.
 ///
 /// # Safety
 ///
-/// Nothing that is loaded through it is freed or changed by another thread while it is used, and
-/// what is deferred through it may run at once.
+/// No other thread frees or changes an object that was loaded through it while the object is used,
+/// and functions deferred through it may run at once.
 #[inline]
 pub unsafe fn unprotected() -> &'static Guard {
     struct Unprotected(Guard);

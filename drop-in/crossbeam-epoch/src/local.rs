@@ -1,10 +1,10 @@
-//! A participant: what a handle of a collector and its guards share.
+//! A participant: the state that a handle of a collector shares with its guards.
 //!
-//! It counts guards by itself, so that they may be nested or forgotten by the million, and is a
-//! separate reader in the domain: two handles on one thread are two participants.
+//! It counts guards itself, so that millions may be nested or forgotten. It is a separate reader in
+//! the domain: two handles on one thread are two participants.
 //!
-//! It is one thread's, as handles and guards are neither `Send` nor `Sync`, and lives while there
-//! is either. The counts go up and down here alone.
+//! It belongs to one thread, because handles and guards are neither `Send` nor `Sync`, and lives
+//! while one of them exists. Only this file changes the counts.
 
 use crate::{Collector, Guard, LocalHandle};
 use std::{cell::Cell, mem, thread, time::Duration};
@@ -13,30 +13,30 @@ use stillpoint::internal::epoch::{self, Left, Reader};
 /// Whether a pin is a sequentially consistent fence.
 const FENCES: bool = !cfg!(feature = "nofence");
 
-/// How often a pin yields the processor where much is held up, which it does once in a page of
-/// deferred functions.
+/// How often a pin yields the processor if much is held up. It does so once per page of deferred
+/// functions.
 const YIELDS: u32 = 4;
 
-/// How often it sleeps after that, past the budget, while guards come and go that hold it up. A
-/// guard that is held for long ends this sooner, for all threads: see [`Left::HeldUpForLong`].
+/// How often it then sleeps, past the budget, while short guards hold it up. A guard that is held
+/// for long ends this sooner, for all threads: see [`Left::HeldUpForLong`].
 const SLEEPS: u32 = 200;
 
-/// For how long it sleeps at a time. What holds the garbage up is most often a thread that has lost
-/// its processor; a yield alone does not see to it that this thread is the next to have one.
+/// Duration of one sleep. Mostly, a preempted thread holds the garbage up; a yield alone does not
+/// guarantee that it runs next.
 const PAUSE: Duration = Duration::from_micros(50);
 
 pub(crate) struct Local {
     reader: Reader,
     guards: Cell<usize>,
     handles: Cell<usize>,
-    /// The next outermost pin is to free something.
+    /// Whether the next outermost pin should free something.
     due: Cell<bool>,
-    /// Last, because the domain is what the reader's record is in.
+    /// Last, because the domain contains the reader's record.
     collector: Collector,
 }
 
 impl Local {
-    /// A participant of the calling thread, with one handle.
+    /// Creates a participant of the calling thread, with one handle.
     pub(crate) fn register(collector: &Collector) -> LocalHandle {
         let local = Box::new(Self {
             reader: Reader::new(collector.domain()),
@@ -56,11 +56,11 @@ impl Local {
         self.guards.get() > 0
     }
 
-    /// One guard more. It has the pointer and no reference, as it may be what frees this.
+    /// Adds a guard. It keeps a pointer, not a reference, because it may free the participant.
     ///
     /// # Panics
     ///
-    /// If there are as many guards as a counter can count.
+    /// If the counter of guards overflows.
     ///
     /// # Safety
     ///
@@ -79,7 +79,8 @@ impl Local {
         Guard::of(this)
     }
 
-    /// The first guard. A fence, which users' own accesses rely on: see the crate's "nofence".
+    /// Enters with the first guard. Fences, because users' own accesses rely on that: see the
+    /// crate's "nofence".
     #[inline(always)]
     fn enter(&self) {
         // SAFETY: our thread and our collector's domain, and there was no guard.
@@ -89,7 +90,8 @@ impl Local {
         }
     }
 
-    /// Frees what is due of what the thread has retired. With one guard, which is not in use yet.
+    /// Frees the thread's retired objects that are due. Called with one guard, which is not in use
+    /// yet.
     #[cold]
     #[inline(never)]
     fn free_some(&self) {
@@ -97,13 +99,12 @@ impl Local {
         let domain = self.collector.domain();
         let mut left = epoch::free_some(domain);
         let mut waits = 0;
-        // User code may have pinned within the call, a stall handler or a subscriber, and kept that
-        // guard: then it is in the section.
+        // User code (a stall handler or a subscriber) may have pinned inside the call and kept the
+        // guard, which then relies on this section.
         while self.guards.get() == 1 && may_wait(left, waits) {
-            // SAFETY: as in `enter`; there is the one guard, through which nothing has been found
-            // yet.
+            // SAFETY: as in `enter`; through the only guard, nothing has been found yet.
             unsafe { self.reader.leave() };
-            // A guard of another handle of this thread: to wait for that makes no sense.
+            // Waiting for a guard of another handle of this thread makes no sense.
             let is_its_own = domain.is_reading();
             if waits < YIELDS {
                 thread::yield_now();
@@ -123,11 +124,11 @@ impl Local {
         }
     }
 
-    /// One guard less.
+    /// Removes a guard.
     ///
     /// # Safety
     ///
-    /// There was one, and the caller uses `this` no more if there was no handle.
+    /// There was one, and the caller does not use `this` afterwards if there was no handle.
     #[inline(always)]
     pub(crate) unsafe fn unpin(this: *const Self) {
         // SAFETY: the caller's promise.
@@ -148,7 +149,7 @@ impl Local {
         self.handles.set(self.handles.get() + 1);
     }
 
-    /// One handle less.
+    /// Removes a handle.
     ///
     /// # Safety
     ///
@@ -173,11 +174,11 @@ impl Local {
         let local = unsafe { Box::from_raw(this.cast_mut()) };
         // SAFETY: our thread; there is no section, and nothing is done with the reader afterwards.
         unsafe { local.reader.depart() };
-        // If it has the collector's last handle, all that is unreclaimed is freed here.
+        // If it has the collector's last handle, this frees everything that is unreclaimed.
         drop(local);
     }
 
-    /// Ends the section and begins another, if there is one guard.
+    /// Ends the section and begins another, if there is only one guard.
     pub(crate) fn repin(&self) {
         if self.guards.get() == 1 {
             // SAFETY: our thread; the guard is what asks for it, mutably borrowed.
@@ -188,7 +189,7 @@ impl Local {
         }
     }
 
-    /// Has `f` called when the guards are over that there are.
+    /// Calls `f` once all present guards have ended.
     ///
     /// # Safety
     ///
@@ -201,7 +202,7 @@ impl Local {
         }
     }
 
-    /// Has an object freed when the guards are over that there are.
+    /// Frees an object once all present guards have ended.
     ///
     /// # Safety
     ///
@@ -219,7 +220,7 @@ impl Local {
     }
 }
 
-/// Whether a pin that has waited so often waits once more.
+/// Returns whether a pin that has waited `waits` times waits again.
 fn may_wait(left: Left, waits: u32) -> bool {
     match left {
         Left::HeldUp => waits < YIELDS,
@@ -228,11 +229,11 @@ fn may_wait(left: Left, waits: u32) -> bool {
     }
 }
 
-/// Calls `f` with one guard less, which is there again afterwards, also if `f` panics.
+/// Calls `f` with one guard less, and restores the guard afterwards, even if `f` panics.
 ///
 /// # Safety
 ///
-/// There is a guard, by which the caller finds nothing meanwhile.
+/// There is a guard, through which the caller finds nothing meanwhile.
 pub(crate) unsafe fn unpinned<R>(local: *const Local, f: impl FnOnce() -> R) -> R {
     /// Takes the guard back.
     struct Repin(*const Local);

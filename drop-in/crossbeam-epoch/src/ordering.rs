@@ -5,7 +5,7 @@
 use crate::CompareExchangeError;
 use std::sync::atomic::Ordering;
 
-/// What a failed exchange gives back.
+/// The error of a failed exchange.
 #[deprecated(note = "`CompareExchangeError` is its name")]
 pub type CompareAndSetError<'g, T, P> = CompareExchangeError<'g, T, P>;
 
@@ -25,7 +25,7 @@ impl CompareAndSetOrdering for Ordering {
         *self
     }
 
-    /// The strongest that a load can have which is no stronger than the exchange's.
+    /// The strongest load ordering that is not stronger than the exchange's.
     #[inline]
     fn failure(&self) -> Ordering {
         match self {

@@ -1,4 +1,4 @@
-//! A pointer that owns what it points to.
+//! A pointer that owns its object.
 
 use crate::{Guard, Pointable, Pointer, Shared, tag};
 use std::{
@@ -36,7 +36,7 @@ impl<T: ?Sized + Pointable> Pointer<T> for Owned<T> {
 }
 
 impl<T> Owned<T> {
-    /// Takes the box at `raw` over.
+    /// Takes over the box at `raw`.
     ///
     /// # Panics
     ///
@@ -50,7 +50,7 @@ impl<T> Owned<T> {
         unsafe { Self::from_usize(tag::aligned::<T>(raw.expose_provenance())) }
     }
 
-    /// The box without the tag.
+    /// Returns the box without the tag.
     pub fn into_box(self) -> Box<T> {
         let address = tag::address::<T>(self.into_usize());
         // SAFETY: of a box, which we owned.
@@ -64,23 +64,23 @@ impl<T> Owned<T> {
 }
 
 impl<T: ?Sized + Pointable> Owned<T> {
-    /// Makes an object of `init`.
+    /// Creates an object from `init`.
     pub fn init(init: T::Init) -> Owned<T> {
         // SAFETY: a new object, which is ours.
         unsafe { Self::from_usize(T::init(init)) }
     }
 
-    /// Gives the object up, to be found by other threads, and freed by the one that unlinks it.
+    /// Gives up the object: other threads may find it, and the one that unlinks it frees it.
     pub fn into_shared<'g>(self, _: &'g Guard) -> Shared<'g, T> {
         Shared::of(self.into_usize())
     }
 
-    /// The tag.
+    /// Returns the tag.
     pub fn tag(&self) -> usize {
         tag::tag::<T>(self.data)
     }
 
-    /// The same with another tag, of whose bits those count that there is space for.
+    /// Returns the same box with another tag, cut to the bits that fit.
     pub fn with_tag(self, tag: usize) -> Owned<T> {
         let word = tag::with_tag::<T>(self.into_usize(), tag);
         // SAFETY: the same address.

@@ -1,4 +1,4 @@
-//! What an [`Atomic`](crate::Atomic) can point to.
+//! The types that an [`Atomic`](crate::Atomic) can point to.
 
 use crate::deferred::Frees;
 use std::{
@@ -7,23 +7,23 @@ use std::{
     ptr, slice,
 };
 
-/// Types that are kept behind one word, from which a tag can be had.
+/// Types behind a pointer of one word, which has room for a tag.
 ///
-/// Each `Sized` type is one, behind the pointer of a box; and `[MaybeUninit<T>]`, whose length is
-/// in its allocation, so that one word suffices. An implementor makes, lends and frees objects of
-/// its type by that word.
+/// Each `Sized` type is one, behind the pointer of a box; and `[MaybeUninit<T>]`, which stores its
+/// length in its allocation, so that one word suffices. An implementation creates, lends and frees
+/// objects of its type by that word.
 pub trait Pointable {
-    /// The alignment of the pointers. The bits below are the tag's.
+    /// Alignment of the pointers. The bits below hold the tag.
     const ALIGN: usize;
 
-    /// What an object is made of.
+    /// The value that an object is created from.
     type Init;
 
     /// What is known of freeing one. Not the original's, and not to be named.
     #[doc(hidden)]
     const FREES: Frees = Frees::Unknown;
 
-    /// Makes an object of `init` and returns its pointer.
+    /// Creates an object from `init` and returns its pointer.
     ///
     /// # Safety
     ///
@@ -84,7 +84,7 @@ impl<T> Pointable for T {
     }
 }
 
-/// What stands before the elements.
+/// The header before the elements.
 #[repr(C)]
 struct Header<T> {
     len: usize,
@@ -98,7 +98,7 @@ fn layout<T>(len: usize) -> Option<Layout> {
     Some(both.pad_to_align())
 }
 
-/// The elements behind the header at `ptr`.
+/// Returns the elements behind the header at `ptr`.
 ///
 /// # Safety
 ///
@@ -150,10 +150,10 @@ impl<T> Pointable for [MaybeUninit<T>] {
 
 /// An [`Owned`](crate::Owned) or a [`Shared`](crate::Shared): a word with an address and a tag.
 pub trait Pointer<T: ?Sized + Pointable> {
-    /// The word.
+    /// Returns the word.
     fn into_usize(self) -> usize;
 
-    /// The pointer of a word.
+    /// Returns the pointer of a word.
     ///
     /// # Safety
     ///

@@ -3,8 +3,8 @@
 use crate::{Owned, Pointable, Pointer, tag};
 use std::{cmp, fmt, marker::PhantomData, ptr};
 
-/// What was loaded through a [`Guard`](crate::Guard), and is valid until that ends. Compared with
-/// its tag.
+/// A pointer that was loaded through a [`Guard`](crate::Guard), valid until the guard ends.
+/// Comparisons include the tag.
 pub struct Shared<'g, T: 'g + ?Sized + Pointable> {
     data: usize,
     _marker: PhantomData<(&'g (), *const T)>,
@@ -31,7 +31,7 @@ impl<T: ?Sized + Pointable> Pointer<T> for Shared<'_, T> {
 }
 
 impl<'g, T> Shared<'g, T> {
-    /// The address without the tag.
+    /// Returns the address without the tag.
     pub fn as_raw(&self) -> *const T {
         ptr::with_exposed_provenance(self.address())
     }
@@ -46,12 +46,12 @@ impl<'g, T: ?Sized + Pointable> Shared<'g, T> {
         }
     }
 
-    /// A null pointer.
+    /// Returns a null pointer.
     pub const fn null() -> Shared<'g, T> {
         Self::of(0)
     }
 
-    /// Whether the address is null, whatever the tag.
+    /// Returns whether the address is null, whatever the tag.
     pub fn is_null(&self) -> bool {
         self.address() == 0
     }
@@ -109,12 +109,12 @@ impl<'g, T: ?Sized + Pointable> Shared<'g, T> {
         (!self.is_null()).then(|| unsafe { self.into_owned() })
     }
 
-    /// The tag.
+    /// Returns the tag.
     pub fn tag(&self) -> usize {
         tag::tag::<T>(self.data)
     }
 
-    /// The same address with another tag, of whose bits those count that there is space for.
+    /// Returns the same address with another tag, cut to the bits that fit.
     pub fn with_tag(&self, tag: usize) -> Shared<'g, T> {
         Self::of(tag::with_tag::<T>(self.data, tag))
     }
@@ -160,7 +160,7 @@ impl<T: ?Sized + Pointable> fmt::Debug for Shared<'_, T> {
 }
 
 impl<T: ?Sized + Pointable> fmt::Pointer for Shared<'_, T> {
-    /// The address without the tag. It is not looked at what is there.
+    /// Prints the address without the tag. Does not read the object.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Pointer::fmt(&ptr::without_provenance::<()>(self.address()), f)
     }

@@ -9,25 +9,25 @@ pub(crate) fn mask<T: ?Sized + Pointable>() -> usize {
     (1 << T::ALIGN.trailing_zeros()) - 1
 }
 
-/// The address in `word`.
+/// Returns the address in `word`.
 #[inline(always)]
 pub(crate) fn address<T: ?Sized + Pointable>(word: usize) -> usize {
     word & !mask::<T>()
 }
 
-/// The tag in `word`.
+/// Returns the tag in `word`.
 #[inline(always)]
 pub(crate) fn tag<T: ?Sized + Pointable>(word: usize) -> usize {
     word & mask::<T>()
 }
 
-/// The address in `word` with another tag, of whose bits those count that there is space for.
+/// Returns the address in `word` with another tag, cut to the bits that fit.
 #[inline(always)]
 pub(crate) fn with_tag<T: ?Sized + Pointable>(word: usize, tag: usize) -> usize {
     address::<T>(word) | self::tag::<T>(tag)
 }
 
-/// A word of a raw address.
+/// Returns the word of a raw address.
 ///
 /// # Panics
 ///

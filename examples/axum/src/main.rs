@@ -1,12 +1,12 @@
-//! A server on axum whose handlers get the configuration as an argument: a snapshot, which stays as
-//! it is until the request is done.
+//! A server on axum whose handlers get the configuration as an argument: a snapshot that does not
+//! change until the request is done.
 //!
-//! The extractor is a [`Snapshot`]: a section and what was found in it, in one value. So a handler
-//! borrows from nothing, and may await, and hand the snapshot on to other functions, tasks and
-//! streams. A part of the configuration, here a tenant's, is a snapshot too.
+//! The extractor is a [`Snapshot`]: a section and the object found in it, in one value. So a
+//! handler borrows nothing, and may await and pass the snapshot to other functions, tasks and
+//! streams. A part of the configuration, here a tenant's, is a snapshot, too.
 //!
 //! `cargo run --release -p config-extractor`: the server and its clients in one program. It checks
-//! what it says here, and fails if that is not so.
+//! all this, and fails otherwise.
 
 use axum::{
     Router,
@@ -30,10 +30,10 @@ use tokio::{
     time::timeout,
 };
 
-/// Nothing here should take that long on any machine.
+/// Longer than anything here should take on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What an operator may change while the server runs.
+/// Settings that an operator may change while the server runs.
 #[derive(Debug, Clone)]
 struct Config {
     version: u64,
@@ -45,13 +45,13 @@ struct Tenant {
     greeting: String,
 }
 
-/// What all requests share.
+/// State that all requests share.
 #[derive(Debug, Clone)]
 struct Server(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Its own: a slow request delays the frees of old configurations, and nothing else.
+    /// A separate domain: a slow request delays only the frees of old configurations.
     domain: TraceDomain,
     config: Rcu<Config>,
     /// The slow request has its configuration.
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// The configuration of when the request came.
+/// The configuration at the time of the request.
 #[derive(Debug)]
 struct Current(Snapshot<Config>);
 
@@ -107,13 +107,13 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
         let Server(shared) = Server::from_ref(state);
-        // Stall reports call the section by the request's path.
+        // Stall reports name the section by the request's path.
         let guard = shared.domain.read_lock_static().named(parts.uri.path());
         Ok(Self(shared.config.load_owned(guard)))
     }
 }
 
-/// A part of the configuration keeps the whole.
+/// Part of the configuration; keeps the whole alive.
 fn tenant(config: Current, name: &str) -> Result<Snapshot<Tenant>, StatusCode> {
     Snapshot::try_map(config.0, |config| config.tenants.get(name))
         .map_err(|_| StatusCode::NOT_FOUND)
@@ -122,11 +122,11 @@ fn tenant(config: Current, name: &str) -> Result<Snapshot<Tenant>, StatusCode> {
 async fn greet(Path(name): Path<String>, config: Current) -> Result<String, StatusCode> {
     let version = config.version;
     let tenant = tenant(config, &name)?;
-    tokio::task::yield_now().await; // a database, say; perhaps on another thread after this
+    tokio::task::yield_now().await; // a database, say; may continue on another thread
     Ok(format!("{} from version {version}", tenant.greeting))
 }
 
-/// Answers from the configuration of when it began, however many have come since.
+/// Answers from the configuration at its start, however many have followed.
 async fn slow(State(Server(shared)): State<Server>, config: Current) -> String {
     shared.slow_holds.notify_one();
     shared.slow_may_go.notified().await;
@@ -137,7 +137,7 @@ async fn set_greeting(
     State(Server(shared)): State<Server>,
     Path((name, greeting)): Path<(String, String)>,
 ) -> Result<String, StatusCode> {
-    // A tenant that is not there refuses the update: nothing is published.
+    // An update for an unknown tenant is refused: nothing is published.
     let replaced = shared.config.try_update(|old| {
         let mut new = old.clone();
         new.version += 1;
@@ -159,7 +159,7 @@ fn router(server: Server) -> Router {
         .with_state(server)
 }
 
-/// A request by hand: its answer's status, and its body.
+/// Sends a raw request. Returns the answer's status and body.
 async fn ask(server: SocketAddr, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(server).await?;
     let question =
@@ -198,7 +198,7 @@ async fn run() -> std::io::Result<()> {
         assert_eq!((status, &*body), answer, "{method} {path}");
     }
 
-    // The slow request still has what it began with, which therefore waits to be freed.
+    // The slow request still has its configuration, which is therefore not freed yet.
     let domain = &server.0.domain;
     assert!(!domain.poll(domain.start_poll()));
     server.0.slow_may_go.notify_one();

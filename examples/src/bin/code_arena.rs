@@ -1,20 +1,19 @@
 //! An arena for generated code, in which a signal handler finds the function around a program
 //! counter, while functions are replaced.
 //!
-//! A small virtual machine has its functions, as bytecode, in areas of an `Arena`; each begins with
-//! a header that says whose code it is. Interpreters fetch every instruction by its address, so
-//! that a jump out of live code is an error and no crash. A compiler replaces one function after
-//! the other: the old code goes when the last interpreter in it has left. And a profiler interrupts
-//! the interpreters by a signal, whose handler takes a read-side section, looks the program counter
-//! up, and reads the header of the code around it, as a crash handler would: no lock, no
+//! A small virtual machine keeps its functions, as bytecode, in areas of an `Arena`; each begins
+//! with a header that names its function. Interpreters fetch every instruction by its address, so a
+//! jump out of live code is an error, not a crash. A compiler replaces one function after the
+//! other: the old code is freed when the last interpreter in it has left. A profiler interrupts the
+//! interpreters by a signal, whose handler enters a read-side section, looks up the program
+//! counter, and reads the header of the code around it, as a crash handler would: no lock, no
 //! allocation.
 //!
-//! This is memory for data. An arena has no executable pages: what a compiler to machine code would
-//! have to do beside, this does not show.
+//! This is memory for data. An arena has no executable pages: this does not show what else a
+//! compiler to machine code would have to do.
 //!
-//! `cargo example code_arena`, which checks that every sample was attributed to the function that
-//! ran, that every call returned what its function was compiled to return, and that all replaced
-//! code has been given back.
+//! `cargo example code_arena` checks that every sample was attributed to the function that ran,
+//! that every call returned its function's value, and that all replaced code has been freed.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 fn main() {}
@@ -47,11 +46,11 @@ mod demo {
     /// Number of compilations after which the compiler waits for the grace periods of the code that it has
     /// replaced, some 750 KiB.
     const BETWEEN_BARRIERS: usize = 256;
-    /// Nothing here should take that long on any machine.
+    /// Longer than anything here should take on any machine.
     const LIMIT: Duration = Duration::from_secs(60);
 
     const SIGNAL: libc::c_int = libc::SIGUSR1;
-    /// What a header begins with.
+    /// The first word of a header.
     const MAGIC: u32 = 0x00c0_de00;
     const HEADER: usize = 16;
 
@@ -61,20 +60,20 @@ mod demo {
     const RETURN: u8 = 3;
 
     static ARENA: OnceLock<Arena> = OnceLock::new();
-    /// Where each function begins. An address is all that callers have; the arena's read-side
-    /// sections keep what is behind it.
+    /// The start of each function. Callers have only this address; the arena's read-side sections
+    /// keep the code at it.
     static TABLE: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
     static DONE: AtomicBool = AtomicBool::new(false);
     static CALLS: AtomicU64 = AtomicU64::new(0);
 
-    /// What the handler has seen.
+    /// The handler's counts.
     static INSIDE: [AtomicU64; FUNCTIONS] = [const { AtomicU64::new(0) }; FUNCTIONS];
     static OUTSIDE: AtomicU64 = AtomicU64::new(0);
     static WRONG: AtomicU64 = AtomicU64::new(0);
 
     thread_local! {
-        /// The thread's program counter, 0 where it runs no code, and what the handler's answer is
-        /// checked against.
+        /// The thread's program counter (0 while it runs no code), and the value to check the
+        /// handler's answer against.
         static PC: AtomicUsize = const { AtomicUsize::new(0) };
         static RUNNING: AtomicUsize = const { AtomicUsize::new(0) };
     }
@@ -83,11 +82,11 @@ mod demo {
         ARENA.get().expect("made at the start")
     }
 
-    /// Compiles function `number` and replaces the one before, which is freed after a grace period:
-    /// until then interpreters that are running it find its instructions.
+    /// Compiles function `number` and replaces the old one, which is freed after a grace period:
+    /// until then, interpreters that run it find its instructions.
     fn compile(number: usize, version: usize) -> Result<Option<usize>, Box<dyn Error>> {
-        // Some hundred bytes to some pages, jumped through from one end to the other; the sum of
-        // what it adds is the function's number.
+        // Up to three pages, with jumps from one end to the other; its additions sum up to the
+        // function's number.
         let steps = 1 + (number * 7 + version * 13) % 40;
         let stride = 16 + (version % 5) * 64;
         let mut code = vec![0; HEADER + steps * stride + 8];
@@ -118,29 +117,29 @@ mod demo {
         [operation, 0, low, high]
     }
 
-    /// Frees code that is in the table no more, after a grace period of the arena's domain.
+    /// Frees code that is no longer in the table, after a grace period of the arena's domain.
     fn free_later(code: usize) {
         arena().domain().call(move || {
             // SAFETY: it came from `into_raw`, and only the thread that took it out of the table
-            // comes here with it.
+            // passes it here.
             unsafe { arena().free_raw(ptr::without_provenance(code)) }
                 .expect("it is live until here");
         });
     }
 
-    /// Calls a function. Its code stays for as long as the section, whatever the compiler does.
+    /// Calls a function. Its code stays until the section ends, whatever the compiler does.
     fn call(number: usize) -> Result<i64, Box<dyn Error>> {
         let guard = arena().read_lock();
         let mut pc = TABLE[number].load(Ordering::Acquire) + HEADER;
         RUNNING.with(|running| running.store(number, Ordering::Relaxed));
-        // The handler, on this thread, reads RUNNING where PC is not 0: the compiler must not show
-        // a PC before.
+        // The handler, on this thread, reads RUNNING if PC is not 0: the compiler must not set PC
+        // earlier.
         compiler_fence(Ordering::SeqCst);
         let mut sum = 0;
         let result = loop {
             PC.with(|shown| shown.store(pc, Ordering::Relaxed));
             let mut fetched = [0; 4];
-            // A find, a comparison and a copy: what an address outside of live code costs is an
+            // A find, a comparison and a copy; an address outside of live code only causes an
             // error.
             if let Err(error) = arena().copy_to(pc, &mut fetched) {
                 break Err(error.into());
@@ -155,14 +154,14 @@ mod demo {
             }
         };
         PC.with(|shown| shown.store(0, Ordering::Relaxed));
-        // And none is shown any more when the code may go, and RUNNING is the next call's.
+        // PC is cleared before the code may be freed, and before the next call sets RUNNING.
         compiler_fence(Ordering::SeqCst);
         drop(guard);
         result
     }
 
-    /// The profiler's signal: whose code is at the program counter? Everything here is
-    /// async-signal-safe; the thread has read before.
+    /// Handles the profiler's signal: finds the function at the program counter. Everything here is
+    /// async-signal-safe, because the thread has read before.
     extern "C" fn sample(_signal: libc::c_int) {
         let pc = PC.with(|shown| shown.load(Ordering::Relaxed));
         if pc == 0 {
@@ -190,7 +189,7 @@ mod demo {
     }
 
     fn interpret(seed: usize) -> Result<(), String> {
-        // A thread's first section takes memory for its record; from then on its handlers may read.
+        // A thread's first section allocates its record; from then on, its handlers may read.
         drop(arena().read_lock());
         let mut random = seed;
         while !DONE.load(Ordering::Relaxed) {
@@ -245,7 +244,7 @@ mod demo {
                 .sum::<u64>()
         };
         let mut compiled = 0;
-        // None ends by itself before it is told to, unless it has failed.
+        // A thread that ends before it is told to has failed.
         let all_well = || !interpreters.iter().any(JoinHandle::is_finished);
         while (compiled < COMPILATIONS || sampled() < SAMPLES)
             && begun.elapsed() < LIMIT
@@ -259,13 +258,13 @@ mod demo {
             }
             if compiled % 16 == 0 {
                 for interpreter in &interpreters {
-                    // SAFETY: the thread has not been joined, so its handle is good. (A cast, as
-                    // musl's is a pointer.)
+                    // SAFETY: the thread has not been joined, so its handle is valid. (The cast is
+                    // for musl, where it is a pointer.)
                     unsafe {
                         libc::pthread_kill(interpreter.as_pthread_t() as libc::pthread_t, SIGNAL)
                     };
                 }
-                // Not faster than signals can be taken.
+                // Not faster than the thread can handle signals.
                 thread::sleep(Duration::from_micros(50));
             }
             hint::spin_loop();
@@ -276,8 +275,7 @@ mod demo {
                 .join()
                 .map_err(|_| "an interpreter panicked")??;
         }
-        // What a crash handler would print: an address in live code, and one in code that has been
-        // replaced.
+        // A crash handler's output for an address in live code, and for one in replaced code.
         let live = TABLE[1].load(Ordering::Acquire);
         println!("{:#x}: {}", live + 20, arena().describe(live + 20));
         arena().domain().barrier();

@@ -23,7 +23,7 @@ static UPDATES: AtomicU64 = AtomicU64::new(0);
 
 const READERS: usize = 2;
 
-/// The port for an address. No lock, and no write that another thread sees.
+/// Returns the port for an address. Takes no lock, and writes nothing that another thread sees.
 fn look_up(address: u32) -> Option<&'static str> {
     let guard = read_lock();
     let routes = ROUTES.load(&guard);
@@ -40,8 +40,8 @@ fn read() {
     }
 }
 
-/// Read, copy, update: look-ups go on meanwhile, and the old table is freed when the last of them
-/// has left it.
+/// Read, copy, update: look-ups go on meanwhile, and the old table is freed once the last one has
+/// left it.
 fn update(number: u32) {
     let network = number % (1 << 24);
     ROUTES.modify(|routes| {

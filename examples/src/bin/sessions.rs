@@ -1,7 +1,7 @@
-//! A table of sessions that workers share: look-ups, log-ins and log-outs at a time, a count of
-//! requests in each session, and a sweep that ends idle ones.
+//! A table of sessions that workers share: concurrent look-ups, log-ins and log-outs, a request
+//! count in each session, and a sweep that ends idle sessions.
 //!
-//! `cargo example sessions`. It checks what it says here, and fails if that is not so.
+//! `cargo example sessions` checks all this, and fails otherwise.
 
 use std::{
     process::ExitCode,
@@ -14,12 +14,12 @@ const WORKERS: u64 = 4;
 const SESSIONS: u64 = 20_000;
 const REQUESTS: u64 = 5;
 
-/// Sessions that have been made and not dropped.
+/// Number of sessions that exist.
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
 struct Session {
     user: String,
-    /// Entries never move, so no increment is lost to a table that grows.
+    /// Entries never move, so a growing table loses no increment.
     requests: AtomicU64,
 }
 
@@ -37,12 +37,12 @@ impl Drop for Session {
     }
 }
 
-/// Each worker logs its own users in, and sends requests of all workers' users.
+/// Each worker logs in its own users, and sends requests of all workers' users.
 fn work(sessions: &HashMap<u64, Session>, worker: u64) {
     for number in 0..SESSIONS {
         let id = number * WORKERS + worker;
         let user = format!("user {id}");
-        // A section for each request: what others remove meanwhile is freed soon.
+        // One section per request, so that sessions removed meanwhile are freed soon.
         sessions.pin().insert(id, Session::of(user));
         for request in 0..REQUESTS {
             let pinned = sessions.pin();
@@ -55,7 +55,7 @@ fn work(sessions: &HashMap<u64, Session>, worker: u64) {
     }
 }
 
-/// Visits the sessions in steps, outside of any section between them. Returns how many.
+/// Visits the sessions in steps, leaving the section between steps. Returns their number.
 fn sweep(sessions: &HashMap<u64, Session>) -> usize {
     let (mut cursor, mut visited) = (Cursor::start(), 0);
     while sessions.scan(&mut cursor, 100, |_, _| visited += 1) {
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     // Each worker's own request finds its session.
     assert!((all as u64..=all as u64 * REQUESTS).contains(&sum));
 
-    // End those whose number is odd, one by one, if they are still as they were seen.
+    // End the odd-numbered sessions, one by one, if they have not changed since they were seen.
     for id in (1..WORKERS * SESSIONS).step_by(2) {
         let ended = sessions
             .pin()

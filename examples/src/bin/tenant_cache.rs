@@ -1,8 +1,8 @@
 //! A service's cache with a tenant for each customer: a model to copy.
 //!
-//! Customers share one memory. What a customer has of its min no other one takes; what is beyond the
-//! minima goes to the customer whose requests it serves. A page that several threads miss at a time is
-//! rendered once. When memory is short, all give way down to their minima.
+//! Customers share one memory. No customer can take another's min; memory beyond the minima goes to
+//! the customer whose requests it serves. A page that several threads miss at once is rendered
+//! once. When memory is short, all customers shrink to their minima.
 //!
 //! `cargo example tenant_cache`
 
@@ -17,7 +17,7 @@ use std::{
 use stillpoint_cache::{Cache, InsertError};
 use stillpoint_lru::Hierarchy;
 
-/// Customer and number of a page. Keys are one space, so the customer is part of them.
+/// Customer and number of a page. The customer is part of the key because all share one key space.
 type Key = (u32, u64);
 type Pages = Cache<Key, Box<[u8]>>;
 
@@ -34,7 +34,7 @@ static RENDERED: AtomicU64 = AtomicU64::new(0);
 
 struct Customer {
     number: u32,
-    /// A view of the cache. It is kept: to look one up takes a lock.
+    /// A view of the cache. Kept, because looking one up takes a lock.
     pages: Pages,
 }
 
@@ -57,12 +57,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [small, busy, scans] =
         [(1, 2 * MIB), (2, 0), (3, 0)].map(|(number, min)| Customer::new(&all, number, min));
 
-    // When memory is short, the cache gives way: a `PressureWatch` of the hierarchy would see to it.
-    // This program does so itself, below.
+    // When memory is short, a `PressureWatch` of the hierarchy would shrink the cache. This program
+    // does so itself, below.
     let hierarchy = Hierarchy::new();
     let _registered = hierarchy.register(Arc::new(all.shrinker()))?;
 
-    // A page that is asked for by all threads at once is rendered once.
+    // A page that all threads request at once is rendered once.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(small.page(0).len(), 4096));
@@ -70,8 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     assert_eq!(RENDERED.load(Ordering::Relaxed), 1);
 
-    // The first customer has 400 pages, within its min. The second one's 1,000 are asked for again and
-    // again, while the third one goes through a hundred thousand, each once.
+    // The first customer has 400 pages, within its min. The second one requests its 1,000 again and
+    // again, while the third one requests a hundred thousand, each once.
     (0..400).for_each(|page| drop(small.page(page)));
     thread::scope(|scope| {
         scope.spawn(|| (0..100_000).for_each(|page| drop(scans.page(page))));
@@ -97,14 +97,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         );
     }
 
-    // An insert that is refused says by whose limit.
+    // A refused insert names the limit's tenant.
     let huge = vec![0; 13 << 20].into();
     match busy.pages.try_insert((2, 0), huge) {
         Err(error @ InsertError::TooLarge { .. }) => println!("refused: {error}"),
         other => panic!("{other:?}"),
     }
 
-    // As a watch's pass does: all that can be spared.
+    // Frees all that can be spared, like a watch's pass.
     let charge = hierarchy.root().charge(ALL as usize)?;
     hierarchy.root().reclaim(ALL);
     drop(charge);
@@ -112,7 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(small.pages.entry_count(), 400, "minima are spared");
     assert!(all.weighted_bytes() <= 2 * MIB);
 
-    // A customer that leaves takes its pages along.
+    // Deleting a customer removes its pages.
     assert!(small.pages.delete());
     assert_eq!(
         all.entry_count(),

@@ -1,11 +1,11 @@
 //! A cache of several tenants that gives memory back when it is short: a model to copy.
 //!
-//! Values are charged to their tenant and are on its LRU list. A tenant that passes its limit loses
-//! its own least recently used values, and no other tenant's. When the service manager says that
-//! memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache is down to half a
-//! limit.
+//! Values are charged to their tenant and are on its LRU list. A tenant over its limit loses its
+//! own least recently used values, and no other tenant's. When the service manager reports that
+//! memory is short (`$MEMORY_PRESSURE_WATCH`), all tenants lose some, until the cache is down to
+//! half a limit.
 //!
-//! `cargo example tenant_lists`, which makes the pressure itself if there is none.
+//! `cargo example tenant_lists` creates the pressure itself if there is none.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -36,8 +36,7 @@ mod demo {
 
     type Key = (u32, u64);
 
-    /// A value in the cache, its charge beside it: the bytes are given back when the last reference
-    /// goes, and not before.
+    /// A value in the cache, with its charge: dropping the last reference gives the bytes back.
     pub struct Value {
         key: Key,
         bytes: Box<[u8]>,
@@ -47,7 +46,8 @@ mod demo {
 
     type Shard = HashMap<Key, Arc<Entry<Value>>>;
 
-    /// What look-ups and shrinkers share. The map finds values, the lists say which go first.
+    /// The state that look-ups and shrinkers share. The map finds values; the lists decide which go
+    /// first.
     struct Inner {
         shards: Vec<Mutex<Shard>>,
         lru: ListLru<Value>,
@@ -82,15 +82,16 @@ mod demo {
             })
         }
 
-        /// The value, which counts as used. A list is not touched: a walk that meets the value does
-        /// that.
+        /// Returns the value, and marks it as used. Does not touch the list: a later walk moves the
+        /// value.
         pub fn get(&self, key: &Key) -> Option<Arc<Entry<Value>>> {
             let found = self.inner.shard(key).get(key).cloned()?;
             found.used.store(true, Ordering::Relaxed);
             Some(found)
         }
 
-        /// Charged before it is made, and outside of locks: the charge may have to reclaim.
+        /// Charges the value before creating it, outside of locks, because the charge may have to
+        /// reclaim.
         pub fn insert(&self, tenant: &Tenant, key: Key, bytes: usize) -> Result<(), ChargeError> {
             let charge = tenant.charge(bytes)?;
             let bytes = vec![key.1 as u8; bytes].into_boxed_slice();
@@ -103,8 +104,9 @@ mod demo {
             let old = {
                 let mut shard = self.inner.shard(&key);
                 let old = shard.insert(key, Arc::clone(&value));
-                // Under the lock: what is in the map is on a list. Otherwise another thread could
-                // replace the value before it is on one, and leave it there, unknown to the map.
+                // Under the lock, so that every value in the map is on a list. Otherwise another
+                // thread could replace the value before it is on one, and it would then stay there,
+                // unknown to the map.
                 self.inner.lru.add(tenant, value);
                 if let Some(old) = &old {
                     self.inner.lru.del(old);
@@ -129,7 +131,7 @@ mod demo {
                             return Isolate::Rotate;
                         }
                         let mut shard = self.shard(&value.key);
-                        // Unless it has been replaced meanwhile: then it is the new one's place.
+                        // Unless it has been replaced meanwhile: then the place is the new one's.
                         let found = shard.get(&value.key);
                         if found.is_some_and(|found| Arc::ptr_eq(found, value)) {
                             shard.remove(&value.key);
@@ -152,18 +154,18 @@ mod demo {
         }
         tenants[0].set_min(8 << 20);
 
-        // The environment may say what to watch. If not, this is a FIFO, which the demonstration
-        // itself writes to.
+        // The environment may name a file to watch. Otherwise this is a FIFO, to which the example
+        // itself writes.
         let fifo = std::env::temp_dir().join(format!("tenant-cache-{}", std::process::id()));
         let watch = PressureWatch::from_env()?.unwrap_or_else(|| {
             let path = std::ffi::CString::new(fifo.to_string_lossy().as_bytes())
                 .expect("no zero in a path");
-            // SAFETY: a text that ends in 0.
+            // SAFETY: a string that ends in a null byte.
             unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
             PressureWatch::new(&fifo)
         });
         let trim = |_: &_| {
-            // The allocator keeps what was freed until it is told to give it back.
+            // The allocator keeps freed memory until it is told to return it.
             #[cfg(target_env = "gnu")]
             // SAFETY: any thread may call it at any time.
             unsafe {
@@ -172,7 +174,7 @@ mod demo {
         };
         let pressure = watch.target(LIMIT / 2).after_pass(trim).start(&hierarchy)?;
 
-        // Tenant 0 uses little; the others more than they may.
+        // Tenant 0 uses little; the others use more than their limit.
         (0..700).try_for_each(|number| cache.insert(&tenants[0], (0, number), 10_000))?;
         thread::scope(|scope| {
             for (name, tenant) in (1_u32..).zip(&tenants[1..]) {

@@ -1,15 +1,14 @@
-//! A server on tokio that reloads its configuration under load, without a lock and without a
-//! request that sees two of them.
+//! A server on tokio that reloads its configuration under load, without locks; no request sees two
+//! configurations.
 //!
-//! A request takes an owned guard and holds it across its `.await`s, on whatever threads its task
-//! runs: the configuration that it began with stays as it is until it is done. A reload swaps the
-//! new one in and waits for the requests of before, as a future, beside them; only then is the old
-//! one taken apart. Among the requests is one that is slow on purpose: it takes the first
-//! configuration before anything is reloaded, and is not done until many reloads have come and
-//! gone.
+//! A request takes an owned guard and holds it across its `.await`s, on any threads: its
+//! configuration stays unchanged until it is done. A reload swaps in the new one and waits for
+//! earlier requests, as a future, while they run; only then does it take the old one apart. One
+//! request is slow on purpose: it takes the first configuration before anything is reloaded, and is
+//! done only after many reloads.
 //!
 //! `cargo run --release -p config-reload`: a server on the loopback interface, its clients and 200
-//! reloads in one program. It checks what it says here, and fails if that is not so.
+//! reloads in one program. It checks all this, and fails otherwise.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -33,25 +32,26 @@ use tokio::{
 
 const RELOADS: u64 = 200;
 const CLIENTS: usize = 8;
-/// How long a request takes to be answered; what a database would take.
+/// Time to answer a request, as with a database.
 const WORK: Duration = Duration::from_millis(2);
-/// Number of reloads that are swapped in while the slow request is at work.
+/// Number of reloads during the slow request.
 const MEANWHILE: u64 = 50;
-/// Nothing here should take that long on any machine.
+/// Longer than anything here should take on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Nor should that many reloads, unless the slow request holds them up, which is then told.
+/// Longer than that many reloads should take; otherwise the slow request holds them up, which is
+/// reported.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What an operator may change while the server runs.
+/// Settings that an operator may change while the server runs.
 #[derive(Debug)]
 struct Config {
     version: u64,
     greeting: String,
-    /// Derived from the version, so that a mixture would show.
+    /// Derived from the version, to detect a mixture.
     backends: Vec<String>,
 }
 
-/// Configurations that have been made and not dropped.
+/// Number of configurations that exist.
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
 impl Config {
@@ -80,20 +80,20 @@ impl Drop for Config {
     }
 }
 
-/// The server's readers have a separate domain: a slow request delays reloads of this
-/// configuration, and nothing else.
+/// The server's readers have a separate domain: a slow request delays only this configuration's
+/// reloads.
 static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
 static CONFIG: LazyLock<Rcu<Config>> = LazyLock::new(|| Rcu::new_in(&DOMAIN, Config::load(0)));
 static DONE: AtomicBool = AtomicBool::new(false);
-/// Reloads that have swapped their configuration in.
+/// Number of reloads that have swapped in their configuration.
 static SWAPPED: AtomicU64 = AtomicU64::new(0);
-/// The slow request has its configuration.
+/// Set once the slow request has its configuration.
 static SLOW_HOLDS: Notify = Notify::const_new();
-/// How many were swapped in while it had it.
+/// Number of reloads while it had it.
 static SWAPPED_MEANWHILE: AtomicU64 = AtomicU64::new(0);
 
-/// Answers a request from one configuration, whatever is loaded meanwhile. The guard may leave its
-/// thread at each `.await`.
+/// Answers a request from one configuration, whatever is loaded meanwhile. The guard may change
+/// threads at each `.await`.
 async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
     let config = CONFIG.load(&guard);
     let backend = &config.backends[request.len() % config.backends.len()];
@@ -104,13 +104,13 @@ async fn answer(request: &str, guard: OwnedGuard<'_>) -> String {
     }
     assert!(config.is_whole(), "a configuration changed under a request");
     let answer = format!("{} {backend} {}\n", config.version, config.greeting);
-    // Not needed, as it would be dropped here: the borrow checker sees that nothing of the
-    // configuration leaves before.
+    // Optional: it would be dropped here anyway. The borrow checker ensures that no borrow of the
+    // configuration outlives it.
     drop(guard);
     answer
 }
 
-/// What the slow request does while it holds its configuration.
+/// Waits as the slow request, while it holds its configuration.
 async fn work_slowly() {
     let before = SWAPPED.load(Ordering::Relaxed);
     let swapped = || SWAPPED.load(Ordering::Relaxed) - before;
@@ -120,12 +120,12 @@ async fn work_slowly() {
             sleep(WORK).await;
         }
     };
-    // Whether it was enough is asked at the end.
+    // The end of the program checks whether that was enough.
     drop(timeout(PATIENCE, reloaded).await);
     SWAPPED_MEANWHILE.store(swapped(), Ordering::Relaxed);
 }
 
-/// A connection: a request a line, an answer a line.
+/// Serves a connection: one line per request and answer.
 async fn serve(stream: TcpStream) -> std::io::Result<()> {
     let (input, mut output) = stream.into_split();
     let mut lines = BufReader::new(input).lines();
@@ -151,7 +151,7 @@ impl Client {
         })
     }
 
-    /// The version that the answer is from.
+    /// Returns the version in the answer.
     async fn ask(&mut self, request: &str) -> std::io::Result<u64> {
         self.output
             .write_all(format!("{request}\n").as_bytes())
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// Asks until the reloads are done. How many answers that were.
+/// Sends requests until the reloads are done. Returns the number of answers.
 async fn client(server: SocketAddr, number: usize) -> std::io::Result<u64> {
     let mut client = Client::connect(server).await?;
     let (mut answers, mut newest) = (0, 0);
@@ -204,8 +204,7 @@ async fn reload() {
         SWAPPED.fetch_add(1, Ordering::Relaxed);
         retiring.spawn(async move {
             DOMAIN.cond_synchronize_async(old.cookie()).await;
-            // No request has it any more: it can be changed, or closed in an orderly way, as its
-            // owner may.
+            // No request has it any more, so its owner may change it or close it in an orderly way.
             let old = old.try_into_box().expect("its grace period has ended");
             assert!(old.is_whole());
         });

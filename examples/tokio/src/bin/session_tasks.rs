@@ -1,8 +1,7 @@
 //! Sessions in a concurrent map that tasks on tokio share: a request keeps its session across its
-//! `.await`s, also if another task ends the session meanwhile.
+//! `.await`s, even if another task ends the session meanwhile.
 //!
-//! `cargo run --release -p config-reload --bin session_tasks`. It checks what it says here, and fails if
-//! that is not so.
+//! `cargo run --release -p config-reload --bin session_tasks` checks this, and fails otherwise.
 
 use std::{
     sync::{
@@ -16,7 +15,7 @@ use stillpoint_map::HashMap;
 use tokio::{task::JoinSet, time::sleep};
 
 const SESSIONS: u64 = 200;
-/// How long a request takes to be answered; what a database would take.
+/// Time to answer a request, as with a database.
 const WORK: Duration = Duration::from_millis(5);
 
 /// Users whose session has been dropped.
@@ -37,8 +36,8 @@ impl Drop for Session {
 static SESSIONS_OF: LazyLock<HashMap<u64, Session>> =
     LazyLock::new(|| HashMap::new_in(&TraceDomain::new()));
 
-/// Answers from the session that it has found, whatever happens to the map meanwhile. The section may
-/// leave its thread at each `.await`.
+/// Answers from the session that it found, whatever happens to the map meanwhile. The section may
+/// change threads at each `.await`.
 async fn answer(id: u64) -> Option<String> {
     let sessions = SESSIONS_OF.pin_owned();
     let session = sessions.get(&id)?;
