@@ -1,4 +1,4 @@
-//! How much is unreclaimed, and for how long.
+//! How much memory is unreclaimed, and for how long.
 
 use crate::measure::{Figures, peak_mib, together};
 use crossbeam_epoch::{self as epoch, Owned};
@@ -15,11 +15,11 @@ use std::{
 pub const THREADS: usize = 16;
 pub const OBJECTS: usize = 100_000;
 
-/// After so long what has not been freed counts as never.
+/// Time after which an object counts as never freed.
 pub const NEVER: Duration = Duration::from_secs(2);
 
-/// Sixteen threads each make and defer many boxes of 256 bytes, on two processors at most; beside
-/// a busy thread on each of these, or not.
+/// Sixteen threads each create and defer many boxes of 256 bytes, on at most two CPUs; if `loaded`,
+/// with a busy thread on each CPU.
 pub fn flood(loaded: bool) -> Figures {
     on_two_processors();
     let over = AtomicBool::new(false);
@@ -33,7 +33,7 @@ pub fn flood(loaded: bool) -> Figures {
                 });
             }
         }
-        // What the threads take that only come and go is there already.
+        // Excludes the memory that threads take just by starting and exiting.
         together(THREADS, |_| drop(epoch::pin()));
         let peak = peak_mib(|| together(THREADS, |_| deferred_boxes()));
         over.store(true, Ordering::Relaxed);
@@ -75,8 +75,8 @@ impl Drop for Noted {
     }
 }
 
-/// From the end of the last guard until all is freed that was deferred: nothing where that does not
-/// happen by itself.
+/// Measures the time from the end of the last guard until all deferred objects are freed; no figure
+/// if that does not happen by itself.
 pub fn prompt() -> Figures {
     const COUNT: usize = 1000;
     let dropped = Arc::new(AtomicUsize::new(0));

@@ -1,10 +1,10 @@
-//! What crossbeam-epoch and the crates on it cost: one source, built twice, with the original
+//! Measures the cost of crossbeam-epoch and crates that use it: one source, built with the original
 //! (`stock/Cargo.toml`) and with the drop-in package (`patched/Cargo.toml`). `stillpoint scale
-//! epoch` builds and runs both; it says what the figures are.
+//! epoch` builds and runs both, and explains the figures.
 //!
 //! `epoch-bench SCENARIO SEED` prints its figures as one line of JSON; `epoch-bench SCENARIO SEED
-//! COUNT` does `COUNT` operations and prints nothing, for a profiler. `limit-SCENARIO` does the same
-//! work without guards, and frees at once: of the scenarios that no other crate's code is in.
+//! COUNT` does `COUNT` operations and prints nothing, for a profiler. `limit-SCENARIO` does the
+//! same work without guards, and frees at once, for scenarios without other crates' code.
 
 mod flood;
 mod measure;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The scenarios that this program does by itself.
+/// Runs the scenarios of this program's own.
 fn own<P: Pins>(scenario: &str, count: Option<u64>) -> Option<Figures> {
     Some(match scenario {
         "pin" => operations::pin::<P>(count),
@@ -51,7 +51,7 @@ fn own<P: Pins>(scenario: &str, count: Option<u64>) -> Option<Figures> {
     })
 }
 
-/// Those of other crates, and those that are about memory.
+/// Runs the scenarios of other crates, and those about memory.
 fn others(scenario: &str, seed: u64, count: Option<u64>) -> Option<Figures> {
     Some(match scenario {
         "skiplist-get" => operations::skiplist(100, count),

@@ -1,14 +1,14 @@
-//! Processor time of the process, all of its threads, and its memory.
+//! CPU time of all threads of the process, and its memory.
 
 use std::{fs, sync::Barrier, thread, time::Duration};
 
-/// A figure by its name.
+/// Figures by name.
 pub type Figures = Vec<(&'static str, f64)>;
 
-/// How much processor time a measurement takes, about, for each of its threads.
+/// Approximate CPU time of a measurement per thread.
 const ENOUGH: Duration = Duration::from_millis(400);
 
-/// How often it is taken; the least counts, since other work of the machine only adds.
+/// Number of measurements. The lowest counts, because other load only adds.
 const SLICES: usize = 5;
 
 fn cpu_time() -> Duration {
@@ -22,8 +22,9 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Measures one operation when `threads` threads do them side by side: `work` gets its thread's number, and how
-/// many operations to do. Two thirds of the time are warm-up and search for a count.
+/// Measures one operation while `threads` threads do them in parallel: `work` gets its thread's
+/// number and the number of operations. Two thirds of the time are warm-up and the search for a
+/// count.
 pub fn cpu_ns_per_op(
     threads: usize,
     count: Option<u64>,
@@ -48,7 +49,7 @@ pub fn cpu_ns_per_op(
     vec![("cpu_ns_per_op", least.as_nanos() as f64 / operations)]
 }
 
-/// Runs `work` on `threads` threads, one of them this one, which begin together.
+/// Runs `work` on `threads` threads, including this one, which begin together.
 pub fn together(threads: usize, work: impl Fn(usize) + Sync) {
     let begin = Barrier::new(threads);
     thread::scope(|scope| {
@@ -64,16 +65,16 @@ pub fn together(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// A line of `/proc/self/status`, in KiB.
+/// Returns a value of `/proc/self/status` in KiB.
 fn status(name: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// By how much the resident memory grows at most while `work` runs, in MiB.
+/// Returns the highest growth of resident memory while `work` runs, in MiB.
 pub fn peak_mib(work: impl FnOnce()) -> f64 {
-    // The kernel's own peak begins anew.
+    // Resets the kernel's own peak.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS:");
     work();

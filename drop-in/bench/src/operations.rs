@@ -1,4 +1,4 @@
-//! What one operation costs.
+//! The cost of one operation.
 
 use crate::measure::{Figures, cpu_ns_per_op};
 use crossbeam_deque::{Steal, Worker};
@@ -10,17 +10,17 @@ use std::{borrow::Borrow, hint::black_box, sync::atomic::Ordering};
 const KEYS: u64 = 100_000;
 const CACHE_KEYS: u64 = 10_000;
 
-/// What a deque holds between its two halves of an operation.
+/// Number of items in a deque between the two halves of its operation.
 const PUSHES: u64 = 1000;
 
-/// How the operations of this program's own begin.
+/// How this program's own operations begin.
 pub trait Pins {
     type Guard: Borrow<Guard>;
 
     fn pin() -> Self::Guard;
 }
 
-/// By a pin.
+/// With a pin.
 pub struct Pinned;
 
 impl Pins for Pinned {
@@ -32,7 +32,7 @@ impl Pins for Pinned {
     }
 }
 
-/// The limit: without one, and what is deferred runs at once.
+/// The limit: without a pin, so that deferred functions run at once.
 pub struct Unprotected;
 
 impl Pins for Unprotected {
@@ -40,8 +40,8 @@ impl Pins for Unprotected {
 
     #[inline(always)]
     fn pin() -> &'static Guard {
-        // SAFETY: each operation below uses what its own thread alone knows, and nothing of it after
-        // it has been deferred.
+        // SAFETY: each operation below uses only its own thread's objects, and none after deferring
+        // it.
         unsafe { epoch::unprotected() }
     }
 }
@@ -55,7 +55,7 @@ pub fn pin<P: Pins>(count: Option<u64>) -> Figures {
     })
 }
 
-/// The same inside another.
+/// The same inside another pin.
 pub fn pin_nested<P: Pins>(count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
         let _outer = P::pin();
@@ -75,7 +75,7 @@ pub fn defer<P: Pins>(count: Option<u64>) -> Figures {
     })
 }
 
-/// A pin, and a box of 64 bytes that is made and to be freed.
+/// A pin, and a box of 64 bytes that is created and deferred.
 pub fn boxes<P: Pins>(threads: usize, count: Option<u64>) -> Figures {
     cpu_ns_per_op(threads, count, |_, count| {
         for n in 0..count {
@@ -104,8 +104,8 @@ pub fn values<P: Pins>(count: Option<u64>) -> Figures {
     })
 }
 
-/// Measures an operation of a map that is half full: `gets` of a hundred are look-ups, the others insert or
-/// remove a key.
+/// Measures an operation of a map that is half full: `gets` percent are look-ups, the others insert
+/// or remove a key.
 pub fn skiplist(gets: u64, count: Option<u64>) -> Figures {
     let map = SkipMap::new();
     for _ in 0..KEYS / 2 {
@@ -125,7 +125,7 @@ pub fn skiplist(gets: u64, count: Option<u64>) -> Figures {
     })
 }
 
-/// A push, and a steal or a pop of what was pushed, a thousand at a time.
+/// A push, and a steal or a pop of the item, a thousand at a time.
 pub fn deque(steals: bool, count: Option<u64>) -> Figures {
     cpu_ns_per_op(1, count, |_, count| {
         for _ in 0..count / PUSHES + 1 {
@@ -144,7 +144,8 @@ pub fn deque(steals: bool, count: Option<u64>) -> Figures {
     })
 }
 
-/// Measures an operation of two threads on a cache with space for all keys; `gets` of a hundred are gets.
+/// Measures an operation of two threads on a cache with space for all keys; `gets` percent are
+/// gets.
 pub fn moka(gets: u64, seed: u64, count: Option<u64>) -> Figures {
     let cache = moka::sync::Cache::new(CACHE_KEYS);
     for key in 0..CACHE_KEYS {

@@ -1,5 +1,5 @@
-//! Programs after what users of crossbeam-epoch and moka have reported: memory that grows without
-//! end, and values that are never dropped.
+//! Reproduces reports by users of crossbeam-epoch and moka: memory that grows without end, and
+//! values that are never dropped.
 
 use crate::flood::{NEVER, Noted, OBJECTS, THREADS, on_two_processors};
 use crate::measure::{Figures, peak_mib, together};
@@ -27,7 +27,7 @@ pub fn defer_memory() -> Figures {
     vec![("peak_mib", peak_mib(|| together(THREADS, deferred)))]
 }
 
-/// moka's issue 72: threads insert into a cache whose capacity is a MiB in all.
+/// moka's issue 72: threads insert into a cache with a capacity of 1 MiB.
 pub fn moka_memory() -> Figures {
     const CAPACITY: u64 = 1000;
     on_two_processors();
@@ -42,8 +42,8 @@ pub fn moka_memory() -> Figures {
     vec![("peak_mib", peak_mib(|| together(THREADS, inserted)))]
 }
 
-/// moka's issue 383: values are not dropped with their caches. moka flushes since; so here a thread
-/// has a guard when the caches are dropped, and then does nothing any more.
+/// moka's issue 383: values are not dropped with their caches. Since then, moka flushes; so here a
+/// thread has a guard when the caches are dropped, and is idle afterwards.
 pub fn moka_values() -> Figures {
     const CACHES: usize = 100;
     let dropped = Arc::new(AtomicUsize::new(0));
@@ -58,17 +58,17 @@ pub fn moka_values() -> Figures {
     vec![("left", left() as f64)]
 }
 
-/// moka's issue 176: memory, in KiB, is left when caches have been dropped whose entries had been
-/// invalidated. With such a guard, too.
+/// moka's issue 176: memory (in KiB) is left after dropping caches whose entries had been
+/// invalidated. Also with such a guard.
 pub fn moka_blocks() -> Figures {
-    /// What a thread's own cache of free blocks may differ by, which count as given out.
+    /// Tolerance for a thread's own cache of free blocks, which count as allocated.
     const NOTHING: usize = 256;
     let use_one = || {
         let cache = Cache::new(1000);
         (0..1000_u32).for_each(|key| cache.insert(key, key));
         (0..1000_u32).for_each(|key| cache.invalidate(&key));
     };
-    // What the libraries keep for good is there after the first.
+    // The first one allocates what the libraries keep for good.
     use_one();
     thread::sleep(Duration::from_millis(300));
     let before = blocks_in_use();
@@ -100,7 +100,7 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// The bytes that the allocator has given out, in all of its arenas.
+/// Returns the bytes allocated in all arenas of the allocator.
 fn blocks_in_use() -> usize {
     // SAFETY: it has no requirement.
     unsafe { libc::mallinfo2() }.uordblks

@@ -1,5 +1,5 @@
-//! The outermost pin is a sequentially consistent fence; crossbeam-deque steals by it, and its own
-//! tests pass without. (Under `nofence` it is none.)
+//! The outermost pin is a sequentially consistent fence (not with `nofence`). crossbeam-deque
+//! relies on it for stealing, but its own tests pass without it.
 #![cfg(not(feature = "nofence"))]
 
 mod common;
@@ -13,8 +13,8 @@ use std::{
     thread,
 };
 
-/// Where two threads each write one word and read the other, with a fence between, one of them sees
-/// the other's write.
+/// If two threads each write one word and read the other, with a fence in between, at least one
+/// sees the other's write.
 fn one_sees_the_other(pin: impl Fn() -> Guard + Sync) {
     let words = [const { AtomicUsize::new(0) }; 2];
     let (arrived, rounds) = (AtomicUsize::new(0), some(30_000));
@@ -23,7 +23,7 @@ fn one_sees_the_other(pin: impl Fn() -> Guard + Sync) {
         let mut looks = 0;
         while arrived.load(Ordering::Acquire) < count {
             looks += 1;
-            // On a machine with much to do the other has to have its turn.
+            // On a busy machine, let the other thread run.
             if cfg!(miri) || looks > 500 {
                 thread::yield_now();
             } else {
@@ -32,7 +32,7 @@ fn one_sees_the_other(pin: impl Fn() -> Guard + Sync) {
         }
     };
     let run = |mine: usize| {
-        // Whatever the first pin does beside.
+        // The first pin has other effects.
         drop(pin());
         let mut seen = Vec::with_capacity(rounds);
         for round in 1..=rounds {
@@ -66,17 +66,17 @@ thread_local! {
     static OTHER: OnceCell<Guard> = const { OnceCell::new() };
 }
 
-/// A guard of the thread's handle of `collector`.
+/// Pins with the thread's handle of `collector`.
 fn pin_in(collector: &Collector) -> Guard {
     ONE.with(|one| one.get_or_init(|| collector.register()).pin())
 }
 
-/// By the count that `is_pinned` tells, whatever else the thread is in.
+/// Only `is_pinned` decides, whatever other sections the thread is in.
 #[test]
 fn it_is_in_a_section_of_the_programs_own_and_beside_another_handle() {
     let collector = Collector::new();
     one_sees_the_other(|| {
-        // Once a thread: to register is more than a fence.
+        // Once per thread, because registering does more than fence.
         OTHER.with(|other| {
             other.get_or_init(|| collector.register().pin());
         });
@@ -92,7 +92,7 @@ fn the_first_pin_of_a_handle_is_a_fence() {
     one_sees_the_other(|| pin_in(&collector));
 }
 
-/// And where a guard begins again.
+/// So is the restart of a guard.
 #[test]
 fn a_guard_that_begins_again_is_a_fence() {
     let collector = Collector::new();

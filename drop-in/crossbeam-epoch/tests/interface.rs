@@ -1,8 +1,9 @@
-//! The interface beside the original's, item by item, as rustdoc sees both: names, generics, bounds,
-//! signatures, `const`s, `unsafe`, deprecations, implementations of traits, auto traits too.
+//! Compares the interface with the original's, item by item, as rustdoc sees both: names, generics,
+//! bounds, signatures, `const`s, `unsafe`, deprecations, and trait implementations, including auto
+//! traits.
 //!
-//! Needs a nightly toolchain, and the original's source in cargo's registry, where the lab's peer
-//! has it. `cargo test --test interface -- --ignored` in this folder.
+//! Needs a nightly toolchain, and the original's source in cargo's registry, which has it for the
+//! lab's peer. `cargo test --test interface -- --ignored` in this folder.
 
 use serde_json::{Map, Value, json};
 use std::{
@@ -15,7 +16,7 @@ use std::{
 /// The original's version whose interface this package has; `scripts/drop-in` names it too.
 const VERSION: &str = "0.9.21";
 
-/// What rustdoc writes of the package in `folder`.
+/// Returns rustdoc's JSON for the package in `folder`.
 fn documented(folder: &Path, target: &Path) -> Value {
     let output = Command::new("cargo")
         // Not offline: the original has no lock file, and may want newer packages than were fetched.
@@ -39,7 +40,7 @@ fn documented(folder: &Path, target: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// A copy of the original, which is in no workspace.
+/// Copies the original out of any workspace.
 fn original(at: &Path) -> PathBuf {
     let home = env::var_os("CARGO_HOME").map_or_else(
         || PathBuf::from(env::var_os("HOME").unwrap()).join(".cargo"),
@@ -72,7 +73,7 @@ impl Docs {
         &self.0["index"][id.to_string()]
     }
 
-    /// The name of what has this number: of ours the name alone, since modules are private.
+    /// Returns the name of an item: without the path for our own, since modules are private.
     fn name(&self, id: &Value) -> String {
         let path = &self.0["paths"][id.to_string()];
         let parts: Vec<_> = path["path"]
@@ -85,7 +86,7 @@ impl Docs {
         }
     }
 
-    /// `value` without what two sources of one interface differ in.
+    /// Returns `value` without parts in which two sources of the same interface differ.
     fn plain(&self, value: &Value) -> Value {
         match value {
             Value::Object(object) => {
@@ -94,7 +95,7 @@ impl Docs {
                     match key.as_str() {
                         "docs" | "span" | "links" | "attrs" | "crate_id" | "visibility"
                         | "has_body" | "id" | "is_stripped" | "is_synthetic" => {}
-                        // As it was written; the number says what it is.
+                        // The path as written: the id tells what it is.
                         "path" if object.contains_key("id") => {
                             let name = self.name(&object["id"]);
                             plain.insert(key.clone(), json!(name));
@@ -119,7 +120,7 @@ impl Docs {
         }
     }
 
-    /// An item without its parts, and whether it is deprecated.
+    /// Returns an item without its parts, and whether it is deprecated.
     fn signature(&self, item: &Value) -> Value {
         let mut plain = self.plain(&item["inner"]);
         for kind in plain.as_object_mut().unwrap().values_mut() {
@@ -138,7 +139,7 @@ impl Docs {
         json!({ "is": plain, "deprecated": !item["deprecation"].is_null() })
     }
 
-    /// All that a user can name or rely on, by a name for it.
+    /// Returns everything that a user can name or rely on, by name.
     fn interface(&self) -> BTreeMap<String, Value> {
         let mut all = BTreeMap::new();
         for id in self.children(self.item(&self.0["root"]), "module", "items") {
@@ -188,8 +189,8 @@ impl Docs {
         let generics = self.plain(&implementation["generics"]);
         for id in self.children(item, "impl", "items") {
             let part = self.item(&id);
-            // Of a trait's the types alone: which provided methods an implementation overrides
-            // is no promise.
+            // For a trait, only the types: which provided methods an implementation overrides is no
+            // promise.
             if of.is_none() || !part["inner"]["assoc_type"].is_null() {
                 let key = format!(
                     "{name}::{}{}",

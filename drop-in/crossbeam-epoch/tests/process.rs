@@ -1,4 +1,4 @@
-//! What a process has of it: threads, its exit, its forks. Each test runs in its own process.
+//! Threads, exit and forks of a process. Each test runs in its own process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -19,7 +19,8 @@ use std::{
     time::Duration,
 };
 
-/// Runs `test` alone, in which `work` is what is tested. Its output; `None` in that process.
+/// Runs `test` in a new process, where it only does `work`. Returns its output; `None` in that
+/// process.
 fn alone(test: &str, work: impl FnOnce()) -> Option<String> {
     const CHILD: &str = "STILLPOINT_TEST_CHILD";
     if env::var_os(CHILD).is_some() {
@@ -38,7 +39,7 @@ fn alone(test: &str, work: impl FnOnce()) -> Option<String> {
 }
 
 fn say(what: &str) {
-    // Past the buffers, and past what libtest captures.
+    // Bypasses the buffers, and libtest's capture.
     std::io::stdout().write_all(what.as_bytes()).unwrap();
     std::io::stdout().flush().unwrap();
 }
@@ -54,18 +55,18 @@ fn no_thread_is_started_before_there_is_garbage() {
         }
         epoch::pin().flush();
         assert_eq!(threads(), before);
-        // And then one is, for this thread never pins again.
+        // Garbage starts one, because this thread never pins again.
         let ran = Drops::default();
         ran.defer(&epoch::pin());
         ran.wait_for(1);
     });
 }
 
-/// The process is past the library's handler.
+/// Whether the library's exit handler has run.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Handlers that were registered before the library's run after it; what is deferred would be due
-/// in the time that this one takes.
+/// Runs after the library's handler, because it is registered earlier; takes long enough for
+/// deferred functions to become due.
 extern "C" fn exit_slowly() {
     EXITING.store(true, Ordering::Relaxed);
     thread::sleep(Duration::from_millis(300));
@@ -75,13 +76,13 @@ extern "C" fn exit_slowly() {
 #[test]
 fn nothing_runs_once_the_process_exits() {
     let said = alone("nothing_runs_once_the_process_exits", || {
-        // SAFETY: a function that stays.
+        // SAFETY: the function stays mapped.
         unsafe { libc::atexit(exit_slowly) };
         let own = Collector::new();
         for collector in [epoch::default_collector(), &own] {
             let handle = collector.register();
             handle.pin().defer(|| {
-                // On a busy machine it may run before the exit.
+                // On a busy machine, it may run before the exit.
                 if EXITING.load(Ordering::Relaxed) {
                     say("[late]");
                 }
@@ -130,7 +131,7 @@ fn a_deferred_function_may_exit() {
     assert!(said.is_none_or(|said| said.contains("[exits]")));
 }
 
-/// Runs `work` in the child of a fork; it has to return, and not to panic.
+/// Runs `work` in the child of a fork; it must return without a panic.
 fn in_a_fork(work: impl FnOnce()) {
     // SAFETY: the child uses what may be used there: see `Domain`, "Forking".
     let pid = unsafe { libc::fork() };
@@ -154,7 +155,7 @@ fn wait_for(pid: libc::pid_t) {
     assert_eq!(status, 0, "the child has failed");
 }
 
-/// Defers in the default collector and runs it, in a process with one thread.
+/// Defers in the default collector and runs the functions, in a process with one thread.
 fn works() {
     let drops = Drops::default();
     drops.defer(&epoch::pin());
@@ -162,7 +163,7 @@ fn works() {
         epoch::pin().flush();
         drops.count() == 1
     });
-    // And by the service thread, which starts again.
+    // The service thread, which starts again, runs one, too.
     drops.defer(&epoch::pin());
     drops.wait_for(2);
 }
@@ -176,7 +177,7 @@ fn the_child_of_a_fork_goes_on() {
         forgotten.defer(&guard);
         in_a_fork(|| {
             assert!(epoch::is_pinned());
-            // The guard is the child's as well; what was deferred before is not.
+            // The child has the guard, too, but not the functions deferred before.
             drop(guard);
             assert!(!epoch::is_pinned());
             works();
@@ -221,7 +222,7 @@ fn forks_at_any_moment_of_busy_threads() {
     });
 }
 
-/// It is the child's only thread, and so serves all collectors there.
+/// The thread is the child's only one, and so serves all collectors there.
 #[test]
 fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child() {
     let test = "a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child";
@@ -232,7 +233,7 @@ fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child(
             // SAFETY: as in `in_a_fork`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                // SAFETY: ends the child, which is how it went well.
+                // SAFETY: ends the child, which means success.
                 other.register().pin().defer(|| unsafe { libc::_exit(0) });
             } else {
                 tell.send(pid).unwrap();
@@ -242,7 +243,7 @@ fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child(
     });
 }
 
-/// The child comes back from it; what was to follow is its parent's.
+/// The child returns from the function; only the parent runs those that follow.
 #[test]
 fn a_deferred_function_may_fork() {
     let _ = alone("a_deferred_function_may_fork", || {

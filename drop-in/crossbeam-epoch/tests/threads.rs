@@ -1,8 +1,7 @@
-//! Collectors share their threads: there are few of them, and a deferred function that blocks holds up no
-//! other collector.
+//! Collectors share a few threads, and a deferred function that blocks holds up no other collector.
 //!
-//! Detects: a thread for each collector; a pool that has no second thread, or whose second does not take
-//! over; a drop of a collector that does not wait.
+//! Detects a thread for each collector, a pool without a second thread or whose second thread does
+//! not take over, and a drop of a collector that does not wait.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -11,7 +10,7 @@ use common::{Drops, wait_until};
 use crossbeam_epoch::Collector;
 use std::sync::{Arc, Barrier, mpsc::channel};
 
-/// The library's threads in this process.
+/// Returns the number of the library's threads in this process.
 fn service_threads() -> usize {
     let names = std::fs::read_dir("/proc/self/task")
         .expect("Linux")
@@ -22,7 +21,7 @@ fn service_threads() -> usize {
         .count()
 }
 
-/// Threads that lose their processor for long count as blocked, so there may be some more.
+/// Threads that are preempted for long count as blocked, so there may be some more.
 #[test]
 fn a_thousand_collectors_have_a_few_threads() {
     const COLLECTORS: usize = 1000;
@@ -50,7 +49,7 @@ fn collectors_whose_functions_wait_for_each_other_go_on() {
         let barrier = Arc::clone(&barrier);
         collector.register().pin().defer(move || barrier.wait());
     }
-    // Returns once all functions run at a time.
+    // Returns once all functions run at the same time.
     barrier.wait();
     drop(collectors);
 }

@@ -1,5 +1,5 @@
-//! A library that has the package in it, and is closed: threads of it may run for a while.
-//! `cargo test --test unload -- --ignored` in this folder.
+//! A library that contains the package is closed: its threads may run on for a while. `cargo test
+//! --test unload -- --ignored` in this folder.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -16,7 +16,7 @@ use std::{
 const LIBRARY: &str = r#"
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Defers a function that counts in the caller's word.
+/// Defers a function that increments the caller's word.
 #[unsafe(no_mangle)]
 pub extern "C" fn defer_one(count: &'static AtomicUsize) {
     crossbeam_epoch::pin().defer(move || count.fetch_add(1, Ordering::Release));

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use crossbeam_epoch::{Collector, Guard, LocalHandle, Owned};
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Counts what is dropped.
+/// Counts drops.
 #[derive(Clone, Default)]
 pub struct Drops(Arc<AtomicUsize>);
 
@@ -25,18 +25,18 @@ impl Drops {
         self.0.fetch_add(1, Ordering::Release);
     }
 
-    /// One that is counted when it is dropped.
+    /// Returns an object whose drop is counted.
     pub fn one(&self) -> Counted {
         Counted(self.clone())
     }
 
-    /// Defers the drop of one.
+    /// Defers the drop of an object.
     pub fn defer(&self, guard: &Guard) {
         let one = self.one();
         guard.defer(move || drop(one));
     }
 
-    /// Waits until `count` have been counted.
+    /// Waits until `count` drops have been counted.
     pub fn wait_for(&self, count: usize) {
         wait_until(|| self.count() >= count);
         assert_eq!(self.count(), count);
@@ -51,21 +51,21 @@ impl Drop for Counted {
     }
 }
 
-/// A new collector, and a handle of it.
+/// Returns a new collector, and a handle of it.
 pub fn registered() -> (Collector, LocalHandle) {
     let collector = Collector::new();
     let handle = collector.register();
     (collector, handle)
 }
 
-/// Defers the end of a new object.
+/// Defers the destruction of a new object.
 pub fn destroy<T>(guard: &Guard, object: T) {
     let shared = Owned::new(object).into_shared(guard);
     // SAFETY: nothing else knows it.
     unsafe { guard.defer_destroy(shared) };
 }
 
-/// A thread that keeps a guard until it is told to leave.
+/// A thread that keeps a guard until told to leave.
 pub struct Reader {
     leave: Sender<()>,
     thread: JoinHandle<()>,
@@ -103,7 +103,7 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// How many objects a test uses.
+/// Returns how many objects a test uses.
 pub const fn some(count: usize) -> usize {
     if cfg!(miri) { count / 100 + 3 } else { count }
 }

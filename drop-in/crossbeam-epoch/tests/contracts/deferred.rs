@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-/// Contract 4: through `unprotected()` all is done at once.
+/// Contract 4: functions deferred through `unprotected()` run at once.
 #[test]
 fn unprotected_defers_nothing() {
     let drops = Drops::default();
-    // SAFETY: nothing here is known to another thread.
+    // SAFETY: no other thread knows anything here.
     unsafe {
         let guard = unprotected();
         drops.defer(guard);
@@ -60,7 +60,7 @@ fn deferred_functions_do_what_they_like() {
     drops.wait_for(3);
 }
 
-/// A panic does not unwind through a pin or a flush, and what comes after it runs.
+/// A panic does not unwind through a pin or a flush, and later functions run.
 #[test]
 fn a_deferred_function_that_panics_is_contained() {
     let drops = Drops::default();
@@ -79,7 +79,7 @@ fn a_deferred_function_that_panics_is_contained() {
     drop(collector);
 }
 
-/// Contract 8: when the last handle has been dropped, everything has run, of all threads.
+/// Contract 8: once the last handle has been dropped, all threads' functions have run.
 #[test]
 fn the_last_handle_runs_everything() {
     let drops = Drops::default();
@@ -100,7 +100,7 @@ fn the_last_handle_runs_everything() {
     assert_eq!(drops.count(), 6 * some(1000));
 }
 
-/// Contract 10: two flushes, each through its own guard, run what the thread has deferred.
+/// Contract 10: two flushes, each through its own guard, run the thread's deferred functions.
 #[test]
 fn two_flushes_run_all() {
     let drops = Drops::default();
@@ -119,14 +119,14 @@ fn two_flushes_run_all() {
             handle.pin().flush();
             drops.count() == before + count
         };
-        // On a machine with much else to do the service thread may come in between, and be still at
-        // it when the next try has run its own.
+        // On a busy machine the service thread may take some, and still run them when the next try
+        // has run its own.
         let tries = (1..=20).find(|_| at_once()).expect("a flush that runs all");
         drops.wait_for(before + tries * count);
     }
 }
 
-/// And none of it runs while a guard is there that was there before.
+/// None of them runs while an earlier guard exists.
 #[test]
 fn a_guard_is_waited_for() {
     let drops = Drops::default();
@@ -144,8 +144,8 @@ fn a_guard_is_waited_for() {
     drops.wait_for(some(5000));
 }
 
-/// Deferred functions run in an outermost pin, in a flush, or on a thread of the library's: the
-/// caller of all else may hold the lock that they want.
+/// Deferred functions run only in an outermost pin, in a flush, or on a thread of the library:
+/// other callers may hold a lock that the functions need.
 #[test]
 fn nothing_runs_in_defer_or_at_an_unpin() {
     let (held, ran) = (Arc::new(Mutex::new(())), Drops::default());
@@ -165,7 +165,7 @@ fn nothing_runs_in_defer_or_at_an_unpin() {
     for _ in 0..some(50) {
         let holds = holder.pin();
         defer_some(&handle.pin());
-        // Nothing is due yet for this pin; and then all is, by what another thread does.
+        // Nothing is due yet for this pin; then another thread makes everything due.
         let guard = handle.pin();
         drop(holds);
         thread::scope(|scope| {
@@ -190,7 +190,7 @@ fn nothing_runs_in_defer_or_at_an_unpin() {
     );
 }
 
-/// Deferred functions run pinned: in the default collector that can be seen.
+/// Deferred functions run pinned, which the default collector shows.
 #[test]
 fn deferred_functions_run_pinned() {
     let (ran, unpinned) = (Drops::default(), Drops::default());
@@ -205,7 +205,7 @@ fn deferred_functions_run_pinned() {
         });
     }
     epoch::pin().flush();
-    // What is left, the service thread runs.
+    // The service thread runs the rest.
     ran.wait_for(some(3000));
     assert_eq!(unpinned.count(), 0);
 }
@@ -240,8 +240,8 @@ fn functions_of_all_sizes_run_once() {
     );
 }
 
-/// Threads that flush at each step, beside guards that are in the way now and then, and beside the
-/// service thread: all runs, once.
+/// Threads that flush at each step, with guards that are sometimes in the way, and the service
+/// thread: every function runs once.
 #[test]
 fn flushes_run_everything_once() {
     const THREADS: usize = 4;
@@ -259,7 +259,7 @@ fn flushes_run_everything_once() {
                         drops.defer(&guard);
                     }
                     if n % 700 == 100 * thread {
-                        // Long enough for what the others have, and this one, to be adopted.
+                        // Long enough for all threads' functions to be adopted.
                         thread::sleep(Duration::from_millis(30));
                     }
                     guard.flush();
@@ -270,7 +270,7 @@ fn flushes_run_everything_once() {
     drops.wait_for(THREADS * (each + each / 2));
 }
 
-/// What a thread has deferred last runs without another call.
+/// A thread's last deferred function runs without another call.
 #[test]
 fn what_is_left_runs_by_itself() {
     let drops = Drops::default();

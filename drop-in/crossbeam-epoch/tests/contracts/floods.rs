@@ -1,4 +1,4 @@
-//! Much that is deferred: how it is bounded, and for whom a pin waits.
+//! Floods of deferred functions: how they are bounded, and for whom a pin waits.
 
 use crate::common::{Drops, destroy, some, wait_until};
 use crossbeam_epoch::Collector;
@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A thread that defers through one short-lived handle after the other asks for nothing: each pin is
-/// the first of its handle. Its garbage is the service thread's, and goes while it goes on.
+/// A thread that defers through one short-lived handle after the other never frees: each pin is the
+/// first of its handle. The service thread frees its garbage meanwhile.
 #[test]
 #[cfg_attr(miri, ignore = "the service thread comes between any two of its steps")]
 fn garbage_of_short_lived_handles_goes_while_they_come() {
@@ -18,7 +18,7 @@ fn garbage_of_short_lived_handles_goes_while_they_come() {
     });
 }
 
-/// Nor does one that only repins.
+/// The same for a thread that only repins.
 #[test]
 #[cfg_attr(miri, ignore = "the service thread comes between any two of its steps")]
 fn garbage_of_a_guard_that_repins_goes_while_it_does() {
@@ -56,7 +56,7 @@ fn a_flood_under_a_guard_goes_on() {
             }
             done.store(true, Ordering::Release);
         });
-        // If it waited for the guard this never ended.
+        // If it waited for the guard, this would never end.
         wait_until(|| done.load(Ordering::Acquire));
         assert_eq!(drops.count(), 0);
         drop(held);
@@ -64,8 +64,8 @@ fn a_flood_under_a_guard_goes_on() {
     drops.wait_for(some(30_000));
 }
 
-/// But a pin waits a little for a guard that is not held for long, so that a flood beside such
-/// guards stays within the budget.
+/// A pin waits a little for a guard that is not held for long, so that a flood with such guards
+/// stays within the budget.
 #[test]
 #[cfg(all(feature = "reports", not(miri)))]
 fn a_flood_beside_short_guards_is_bounded() {
@@ -96,20 +96,19 @@ fn a_flood_beside_short_guards_is_bounded() {
             peak
         })
     };
-    // On a machine with much else to do a guard may be held for as long as its thread has no
-    // processor.
+    // On a busy machine, a guard is held for as long as its thread is preempted.
     assert!((0..20).any(|_| peak() <= BUDGET + (1 << 20)));
 }
 
-/// And for one that has been held for ten milliseconds it waits no more, on whichever thread, until
-/// that guard has ended.
+/// Once a guard has been held for ten milliseconds, no thread's pin waits until that guard has
+/// ended.
 #[test]
 #[cfg(all(feature = "reports", not(miri)))]
 fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
     /// The sleeps of 50 microseconds that fit into 10 milliseconds and a rounded one, and one more.
     const MOST: u64 = 225;
-    /// A flood that took longer says nothing where it has not slept: the thread may have had no
-    /// processor, on a machine with much else to do, until the guard had been held for long.
+    /// A longer flood that did not sleep proves nothing: on a busy machine, its thread may have
+    /// been preempted until the guard had been held for long.
     const QUICK: Duration = Duration::from_millis(9);
     let collector = Collector::new();
     let flood = |is_held: &AtomicBool| {
@@ -118,7 +117,7 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
             thread::yield_now();
         }
         let begin = Instant::now();
-        // Large, so that a few are past the budget.
+        // Large, so that a few exceed the budget.
         for _ in 0..20 {
             destroy(&handle.pin(), [0_u64; 32 << 10]);
         }
@@ -143,7 +142,7 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
         wait_until(|| collector.statistics().objects_pending == 0);
         (sleeps, took)
     };
-    // The next guard is waited for anew.
+    // Pins wait for the next guard again.
     for _ in 0..2 {
         let quick_without_sleep = (0..60)
             .map(|_| sleeps_beside_a_guard())

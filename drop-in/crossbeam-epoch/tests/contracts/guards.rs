@@ -1,4 +1,4 @@
-//! Guards, handles and collectors: how long each lasts, and what it says of itself.
+//! Guards, handles and collectors: how long each lasts, and what it reports.
 
 use crate::common::{Drops, registered, some, wait_until};
 use crossbeam_epoch::{self as epoch, Collector, unprotected};
@@ -9,8 +9,8 @@ use std::{
     thread,
 };
 
-/// Contract 1: a nested pin is none of those that fence, and `is_pinned` says which it will be.
-/// (`tests/fence.rs` has the fence.)
+/// Contract 1: a nested pin does not fence, and `is_pinned` tells whether a pin will be nested.
+/// (`tests/fence.rs` tests the fence.)
 #[test]
 fn a_handle_counts_its_own_guards() {
     let collector = Collector::new();
@@ -25,8 +25,8 @@ fn a_handle_counts_its_own_guards() {
     assert!(!one.is_pinned());
 }
 
-/// The same of the thread's own handle, beside a section of the program's in the global domain. Nor
-/// does a guard hold up the program's own grace periods.
+/// The same for the thread's own handle, while the program has a section in the global domain. A
+/// guard does not hold up the program's own grace periods.
 #[test]
 fn sections_of_the_programs_own_are_no_pins() {
     let section = stillpoint::read_lock();
@@ -52,7 +52,7 @@ fn a_guard_names_its_collector() {
     assert!(epoch::pin().collector() == Some(epoch::default_collector()));
 }
 
-/// Contract 5: in destructors of thread-local objects, whichever comes first.
+/// Contract 5: pins work in destructors of thread-local objects, in any order.
 #[test]
 fn pins_work_at_a_threads_end() {
     struct Late(Drops);
@@ -67,7 +67,7 @@ fn pins_work_at_a_threads_end() {
     }
     thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });
     let drops = Drops::default();
-    // The last: the thread's buffer is given back before the destructor defers.
+    // Runs last: the thread's buffer is given back before this destructor defers.
     for (pins_first, defers) in [(false, false), (true, false), (true, true)] {
         let theirs = drops.clone();
         let work = move || {
@@ -99,14 +99,14 @@ fn a_guard_outlives_its_handle_and_collector() {
     assert_eq!(drops.count(), 1, "it was the last handle");
 }
 
-/// The same of a guard that is kept in a thread-local object until after the thread's handle.
+/// The same for a guard in a thread-local object that outlives the thread's handle.
 #[test]
 fn a_guard_outlives_the_threads_handle() {
     thread_local!(static KEPT: Cell<Option<epoch::Guard>> = const { Cell::new(None) });
     let drops = Drops::default();
     let theirs = drops.clone();
     let work = move || {
-        // The destructor that is registered first runs last.
+        // The destructor registered first runs last.
         KEPT.set(None);
         let guard = epoch::pin();
         theirs.defer(&guard);
@@ -116,7 +116,7 @@ fn a_guard_outlives_the_threads_handle() {
     drops.wait_for(1);
 }
 
-/// Contract 9: to pin again does something for the only guard alone.
+/// Contract 9: a repin has an effect only for the only guard.
 #[test]
 fn repin_acts_for_the_only_guard() {
     let drops = Drops::default();
@@ -125,14 +125,14 @@ fn repin_acts_for_the_only_guard() {
     let mut guard = handle.pin();
     let nested = handle.pin();
     drops.defer(&guard);
-    // Its grace period begins, and a guard that begins now would not be in the way.
+    // The object's grace period begins; a guard that begins now would not be in the way.
     other.pin().flush();
     guard.repin();
     other.pin().flush();
     assert_eq!(drops.count(), 0, "the nested guard is still there");
     drop(nested);
-    // The guard stays. More than once, because the service thread may take the object over, which
-    // gives it a grace period that begins then.
+    // The guard stays. Retries, because the service thread may take over the object, whose grace
+    // period then begins anew.
     wait_until(|| {
         guard.repin();
         other.pin().flush();
@@ -153,14 +153,14 @@ fn repin_after_is_not_pinned_meanwhile() {
     let panics = || guard.repin_after(|| panic::resume_unwind(Box::new("expected")));
     assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert!(handle.is_pinned());
-    // And without the handle.
+    // Works without the handle, too.
     drop(handle);
     drop(collector);
     guard.repin_after(|| ());
     assert!(guard.collector().is_some());
 }
 
-/// Guards are counted, and not nested in the engine: no limit, and no abort.
+/// Guards are counted, not nested in the engine: there is no limit and no abort.
 #[test]
 fn a_million_guards_nest() {
     let (collector, handle) = registered();

@@ -1,4 +1,4 @@
-//! What the interface promises beyond its signatures, and its users rely on.
+//! Promises of the interface beyond its signatures, on which its users rely.
 
 #[path = "../common/mod.rs"]
 mod common;

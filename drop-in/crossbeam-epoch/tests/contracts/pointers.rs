@@ -101,7 +101,7 @@ fn a_users_own_pointable_is_freed_by_itself() {
         // SAFETY: no other thread knows it.
         unsafe {
             assert_eq!(shared.deref().0.len(), 8);
-            // With a tag, which is none of the address.
+            // With a tag, which is not part of the address.
             guard.defer_destroy(shared.with_tag(5));
         }
     }
@@ -170,7 +170,7 @@ fn a_raw_pointer_is_aligned() {
     let _ = Shared::from(std::ptr::without_provenance::<u64>(9));
 }
 
-/// A pointer that is shown is not followed.
+/// Printing a pointer does not follow it.
 #[test]
 fn pointers_are_shown_without_a_look_at_what_is_there() {
     let dangling = Shared::from(std::ptr::without_provenance::<u64>(0x1000)).with_tag(3);
@@ -189,7 +189,7 @@ fn pointers_are_shown_without_a_look_at_what_is_there() {
     }
 }
 
-/// Exchanges, and what a failed one gives back.
+/// Exchanges, and the error of a failed one.
 #[test]
 fn exchanges_give_back_what_was_not_stored() {
     let guard = &epoch::pin();
@@ -213,7 +213,7 @@ fn exchanges_give_back_what_was_not_stored() {
     assert_eq!(atomic.load_consume(guard), Shared::null());
 }
 
-/// Many threads replace one object; each that is found is whole.
+/// Many threads replace one object; each object found is whole.
 #[test]
 fn threads_find_whole_objects() {
     let (drops, made) = (Drops::default(), AtomicUsize::new(1));

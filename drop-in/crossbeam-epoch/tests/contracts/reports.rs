@@ -1,4 +1,4 @@
-//! What is said of a guard that is held for long.
+//! Reports of a guard that is held for long.
 
 use crate::common::{Counted, Drops, Reader, destroy, wait_until};
 use crossbeam_epoch::{Atomic, Collector, Guard, LocalHandle, Shared};
@@ -36,8 +36,8 @@ fn a_guard_that_is_held_for_long_is_reported() {
     drops.wait_for(1);
 }
 
-/// A pin may run a stall handler, which may pin as well, and keep its guard: the pin does not leave
-/// the section to wait for others.
+/// A pin may run a stall handler, which may pin, too, and keep its guard: then the pin does not
+/// leave the section to wait for others.
 #[test]
 fn a_guard_of_a_stall_handler_is_kept_by_the_pin_that_runs_it() {
     /// More than the budget, and more than a page.
@@ -48,14 +48,14 @@ fn a_guard_of_a_stall_handler_is_kept_by_the_pin_that_runs_it() {
         static HANDLE: RefCell<Option<LocalHandle>> = const { RefCell::new(None) };
         static KEPT: RefCell<Option<Guard>> = const { RefCell::new(None) };
     }
-    /// The handler, on the thread that pins: it keeps a guard under which it has removed a value.
+    /// The handler, on the thread that pins: keeps a guard under which it has removed a value.
     fn pin_and_keep(value: &Atomic<Counted>) {
         HANDLE.with_borrow(|handle| {
             let guard = handle.as_ref().unwrap().pin();
             let found = value.swap(Shared::null(), Ordering::AcqRel, &guard);
             // SAFETY: nothing finds it any more, and this happens once.
             unsafe { guard.defer_destroy(found) };
-            // So that its page is full.
+            // Fills its page.
             (0..SOME).for_each(|_| guard.defer(|| ()));
             KEPT.set(Some(guard));
         });
@@ -71,7 +71,7 @@ fn a_guard_of_a_stall_handler_is_kept_by_the_pin_that_runs_it() {
                 pin_and_keep(&value);
             }
         });
-        // The service thread is inside a function that blocks, and so in a section.
+        // The service thread blocks in a function, and so in a section.
         let ((begin, begun), (end, may_end)) = (channel(), channel::<()>());
         let theirs = collector.clone();
         let blocks = move || {
