@@ -14,7 +14,7 @@ use std::{
 };
 use stillpoint_vmap::{ArenaStatistics, Error};
 
-/// A stretch of address space.
+/// A range of address space.
 #[derive(Debug)]
 pub struct Arena {
     arena: stillpoint_vmap::Arena,
@@ -119,8 +119,8 @@ pub unsafe extern "C" fn stillpoint_arena_new(
 ///
 /// # Safety
 ///
-/// No other thread uses the handle, and it is not used afterwards; areas may be used, but can no
-/// longer be freed.
+/// No other thread uses the handle, and it is not used afterwards; areas may still be used, but no
+/// longer freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free(arena: *mut Arena) -> c_int {
     done(|| {
@@ -301,7 +301,7 @@ fn buffer(at: *const c_void, size: usize) -> Result<NonNull<u8>, Errno> {
 }
 
 /// Checks `size` bytes from an address of the arena, and copies them out. Errors as for
-/// stillpoint_arena_check(); 0 bytes are no error.
+/// stillpoint_arena_check(), but 0 bytes are no error.
 ///
 /// # Safety
 ///

@@ -98,7 +98,7 @@ pub extern "C" fn stillpoint_domain_new_fencing() -> *mut Domain {
 }
 
 /// Like stillpoint_domain_new(), with a name for stall reports and for the service thread, which is
-/// called "rcu/" and the start of the name, 15 bytes in all. Copies the name; replaces bytes that
+/// named "rcu/" plus the start of the name, 15 bytes in all. Copies the name; replaces bytes that
 /// are not UTF-8. NULL means no name. Names need not differ.
 ///
 /// # Safety

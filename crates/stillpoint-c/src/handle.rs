@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-/// Makes a handle and writes it to the caller's pointer. Returns C's result.
+/// Creates a handle and writes it to the caller's pointer. Returns C's result.
 ///
 /// # Safety
 ///

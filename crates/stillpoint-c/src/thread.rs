@@ -90,7 +90,7 @@ pub(crate) fn unregistered() -> *const c_void {
 /// `pthread_key_create()`.
 #[inline]
 pub(crate) fn qsbr_record() -> Option<&'static raw::Record> {
-    // SAFETY: it returns what is cached.
+    // SAFETY: it only returns the cached pointer.
     let record = unsafe { stillpoint_thread_record_(QSBR as c_int) };
     // SAFETY: `cache_record` was given it, and the domain of QSBR readers is for ever.
     (record != unregistered()).then(|| unsafe { &*record.cast() })

@@ -35,9 +35,9 @@ pub extern "C" fn stillpoint_urcu_domain(flavour: c_int) -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(domain(flavour)))
 }
 
-/// Returns whether the calling thread is in a section of the flavour; of QSBR, whether it is
-/// online. Makes no domain, so a signal handler may call it: a domain that does not exist has no
-/// sections.
+/// Returns whether the calling thread is in a section of the flavour; for QSBR, whether it is
+/// online. Creates no domain (one that does not exist has no sections), so a signal handler may
+/// call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
     catch_panic_or(false, || match flavour {
@@ -52,8 +52,8 @@ fn is_reading(domain: &'static StaticDomain) -> bool {
     domain.get_if_made().is_some_and(raw::is_reading)
 }
 
-/// Starts a thread of the library's that calls `run`, for the caller to join or detach. Returns 0 or
-/// an error number.
+/// Starts a library thread that calls `run`, for the caller to join or detach. Returns 0 or an
+/// error number.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn stillpoint_urcu_start_thread_(
     run: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    /// More than the start of a thread allocates, in bytes.
+    /// Upper bound in bytes on what starting a thread allocates.
     const START_BYTES: usize = 4096;
     /// Lets another thread have it.
     struct Argument(*mut c_void);
@@ -110,6 +110,6 @@ pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
 /// The slow path of a read unlock of mb or bp.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_unlock_slow(flavour: c_int) -> c_int {
-    // SAFETY: the caller's business, as everywhere in C.
+    // SAFETY: in C, the caller answers for that.
     done(|| Ok(unsafe { raw::unlock(domain(flavour)) }?))
 }

@@ -104,8 +104,8 @@ fn stay_mapped() {
     use std::{mem::MaybeUninit, ptr};
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
     let here: extern "C" fn() = exiting;
-    // SAFETY: an address, and a place for what is known of it, which is there if that is so; the
-    // name lasts, as the library does.
+    // SAFETY: `found` has room for the result, which is initialised on success; the name lives as
+    // long as the library.
     unsafe {
         if libc::dladdr(here as *const _, found.as_mut_ptr()) == 0 {
             return;

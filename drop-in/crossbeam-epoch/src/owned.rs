@@ -115,7 +115,7 @@ impl<T: ?Sized + Pointable> Deref for Owned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: ours, and lent for as long as we are.
+        // SAFETY: the object is ours, and is borrowed no longer than `self`.
         unsafe { T::deref(self.address()) }
     }
 }

@@ -48,7 +48,7 @@ fn a_library_that_is_closed_stays_mapped() {
     let before = threads();
     // On a separate thread: thread-local objects keep the library mapped while their thread runs.
     let use_it = move || {
-        // SAFETY: the library is what was built above, and its function has this type.
+        // SAFETY: the library was built above, and its function has this type.
         unsafe {
             let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
             assert!(!library.is_null());

@@ -57,7 +57,7 @@ enum stillpoint_lru_status {
 };
 
 /*
- A stretch of address space.
+ A range of address space.
  */
 struct stillpoint_arena;
 
@@ -510,8 +510,8 @@ int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct 
 
  # Safety
 
- No other thread uses the handle, and it is not used afterwards; areas may be used, but can no
- longer be freed.
+ No other thread uses the handle, and it is not used afterwards; areas may still be used, but no
+ longer freed.
  */
 int stillpoint_arena_free(struct stillpoint_arena *arena);
 
@@ -585,7 +585,7 @@ void *stillpoint_arena_find(const struct stillpoint_arena *arena, const void *ad
 
 /*
  Checks `size` bytes from an address of the arena, and copies them out. Errors as for
- stillpoint_arena_check(); 0 bytes are no error.
+ stillpoint_arena_check(), but 0 bytes are no error.
 
  # Safety
 
@@ -735,7 +735,7 @@ struct stillpoint_domain *stillpoint_domain_new_fencing(void);
 
 /*
  Like stillpoint_domain_new(), with a name for stall reports and for the service thread, which is
- called "rcu/" and the start of the name, 15 bytes in all. Copies the name; replaces bytes that
+ named "rcu/" plus the start of the name, 15 bytes in all. Copies the name; replaces bytes that
  are not UTF-8. NULL means no name. Names need not differ.
 
  # Safety

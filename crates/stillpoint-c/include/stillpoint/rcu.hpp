@@ -289,10 +289,10 @@ inline void rcu_synchronize(rcu_domain &domain = rcu_default_domain()) noexcept
 }
 
 /*
- * Waits until every deleter whose scheduling happens before the call has returned; the deleters happen before the return. Blocks for a
- * grace period and for the deleters; not at all if none is pending (it is no rcu_synchronize()). Does not wait for deleters that these
- * schedule. Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending
- * deleter waits for; it works in a section that began after all were scheduled. [saferecl.rcu.domain.func]
+ * Waits until every deleter whose scheduling happens before the call has returned; their returns happen before this one. Blocks for a grace
+ * period and for the deleters; not at all if none is pending (it is no rcu_synchronize()). Does not wait for deleters that these schedule.
+ * Allocates two small blocks if any is pending. Terminates inside a deleter of the domain, and inside a section that a pending deleter
+ * waits for; it works in a section that began after all were scheduled. [saferecl.rcu.domain.func]
  */
 inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 {

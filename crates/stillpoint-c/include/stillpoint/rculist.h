@@ -6,7 +6,7 @@
  * adding it to a list again. Readers walk forwards; only writers use `prev` and `pprev`.
  *
  *  - An added entry is complete before a reader can find it: the store that links it is a release, and the readers' loads depend on it.
- *  - Unlinking the entry before it is a release too: a reader that takes the new link has not seen the store that linked the entry.
+ *  - Unlinking is a release too: a reader that takes the new link need not have seen the store that linked the entry behind it.
  *  - A removed entry keeps its `next`, so a reader on it returns to the list. Its back link is cleared, so removing it twice faults at once.
  *
  * Functions without effects that a reader could see (a writer's `list_empty()`, say) are those of the kernel's list.h. If another header defines

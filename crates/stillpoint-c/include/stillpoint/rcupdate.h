@@ -9,7 +9,7 @@
  *  - kvfree_rcu() and kfree_rcu() free blocks of malloc() and return 0. With one argument, -ENOMEM inside a section if memory is short; with
  *    two, -EINVAL if the head lies beyond the block's first 4,096 bytes.
  *  - struct rcu_head is a macro for struct stillpoint_head (four words).
- *  - A reader of an srcu_struct must leave it on the thread that entered it; otherwise use stillpoint_domain_guard().
+ *  - A reader leaves an srcu_struct on the thread that entered it; one that cannot uses stillpoint_domain_guard().
  */
 #ifndef STILLPOINT_RCUPDATE_H
 #define STILLPOINT_RCUPDATE_H

@@ -14,7 +14,7 @@ use std::{
 /// Contract 2: all bytes 0 is null.
 #[test]
 fn zeroed_memory_is_null() {
-    // SAFETY: that is what is tested.
+    // SAFETY: the test is about that.
     let zeroed: [Atomic<String>; 3] = unsafe { MaybeUninit::zeroed().assume_init() };
     let guard = &epoch::pin();
     assert!(
