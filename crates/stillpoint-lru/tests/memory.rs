@@ -7,6 +7,7 @@ mod setup;
 use setup::common::{eventually, returns};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -24,12 +25,17 @@ static LIVE: AtomicIsize = AtomicIsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicIsize = AtomicIsize::new(0);
 
+thread_local! {
+    /// Whether the thread gets no memory.
+    static WITHOUT: Cell<bool> = const { Cell::new(false) };
+}
+
 // SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() == REFUSED.load(Ordering::SeqCst)
-            && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0
-        {
+        let is_refused = layout.size() == REFUSED.load(Ordering::SeqCst)
+            && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0;
+        if is_refused || WITHOUT.get() {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
@@ -221,4 +227,33 @@ fn growing_arrays_holds_no_lock_of_readers() {
     REFUSED.store(0, Ordering::SeqCst);
     assert_eq!(hierarchy.tenants(), 1 + tenants.len() + made.len());
     drop(lru);
+}
+
+#[test]
+fn create_and_charge_report_that_there_is_no_memory() {
+    fn without_memory<T>(work: impl FnOnce() -> T) -> T {
+        WITHOUT.set(true);
+        let done = work();
+        WITHOUT.set(false);
+        done
+    }
+    let _alone = alone();
+    let hierarchy = Hierarchy::new();
+    let tenant = hierarchy.root().create().unwrap();
+    let parent = hierarchy.root().create().unwrap();
+    let child = parent.create().unwrap();
+    tenant.set_max(1_000);
+    parent.set_max(1_000);
+    let charges = [&tenant, &child].map(|full| full.charge(900).unwrap());
+    let created = without_memory(|| hierarchy.root().create());
+    assert!(
+        matches!(created, Err(CreateError::OutOfMemory)),
+        "{created:?}"
+    );
+    for full in [&tenant, &child] {
+        assert!(without_memory(|| full.charge(200)).is_err());
+        assert!(without_memory(|| full.charge(100)).is_ok());
+    }
+    drop(charges);
+    assert!(hierarchy.root().create().is_ok());
 }

@@ -16,6 +16,8 @@ use setup::{
     },
 };
 use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
     collections::BTreeMap,
     os::fd::AsRawFd,
     ptr,
@@ -23,6 +25,54 @@ use std::{
     thread,
 };
 use stillpoint_vmap::{Area, Arena, Error};
+
+thread_local! {
+    /// Whether the thread gets no memory.
+    static WITHOUT: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Allocator;
+
+// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if WITHOUT.get() {
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; the block came from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+#[test]
+fn alloc_reports_that_there_is_no_memory() {
+    const NO_MEMORY: Error = Error::System {
+        call: "malloc",
+        errno: libc::ENOMEM,
+    };
+    for poison in [false, true] {
+        let arena = arena_with(16, |builder| builder.poison(poison));
+        // A pool has the next ones.
+        drop(arena.alloc(PAGE, 1).unwrap());
+        for pages in [1, 2, 5, 200] {
+            WITHOUT.set(true);
+            let refused = arena.alloc(pages * PAGE, 1).err();
+            WITHOUT.set(false);
+            let from_pool = pages == 1 && !poison;
+            assert_eq!(refused, (!from_pool).then_some(NO_MEMORY), "{pages} pages");
+            assert_eq!(arena.statistics().areas, 0);
+            assert!(arena.alloc(pages * PAGE, 1).is_ok());
+        }
+    }
+}
 
 /// Runs `work` in the child of a fork, which ends with it, and returns the child's status.
 fn forked(work: impl FnOnce() -> bool) -> libc::c_int {

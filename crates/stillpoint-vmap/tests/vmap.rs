@@ -196,6 +196,8 @@ fn free_rcu() {
     let addr = area.addr();
     let reader = Reader::enter(arena.domain());
     area.free_rcu();
+    let pending = arena.domain().statistics().bytes_pending;
+    assert!(pending >= PAGE as u64, "the budget counts its length");
     assert_eq!(
         all_bytes(&arena, addr, PAGE),
         Some(0),

@@ -80,7 +80,7 @@ impl Pass<'_> {
     fn run_in_chunks(&self, resched: &mut Resched) -> u64 {
         let mut freed = 0;
         for first in (0..self.tree.tenant_numbers()).step_by(CHUNK) {
-            if (self.enough)() {
+            if (self.enough)() || !memory::is_there_for(CHUNK * MEMBER_BYTES) {
                 break;
             }
             let mut members = Vec::new();
@@ -218,10 +218,16 @@ fn is_member(tenant: &Tenant, target: &Memcg) -> bool {
 /// and must not wait for any.
 fn subtree(tree: &Tree, target: &Memcg) -> Option<Vec<Member>> {
     let mut tenants = Vec::new();
-    if target.has_children() {
-        if !memory::is_there_for(tree.tenant_numbers() * MEMBER_BYTES) {
-            return None;
-        }
+    let has_children = target.has_children();
+    let most = if has_children {
+        tree.tenant_numbers()
+    } else {
+        1
+    };
+    if !memory::is_there_for(most * MEMBER_BYTES) {
+        return None;
+    }
+    if has_children {
         tree.for_tenant_handles(0..usize::MAX, |tenant| {
             if is_member(&tenant, target) {
                 tenants.push(tenant);

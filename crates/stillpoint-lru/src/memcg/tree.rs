@@ -41,8 +41,12 @@ use stillpoint::{Rcu, global, internal::retire_shared};
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
     fork_mutex::ForkMutex,
+    memory,
     sync::MutexGuard,
 };
+
+/// Upper bound on the bytes that a tenant takes beside its places in arrays.
+const TENANT_BYTES: usize = 4 << 10;
 
 /// Number of tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
@@ -123,8 +127,11 @@ impl Tree {
         self.shrinkers.load_cloned()
     }
 
-    /// Returns a number for a new tenant, for which all arrays have room.
+    /// Returns a number for a new tenant, for which all arrays have room, and there is memory.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
+        if !memory::is_there_for(TENANT_BYTES) {
+            return Err(CreateError::OutOfMemory);
+        }
         // Dropped after the lock.
         let mut replaced = Vec::new();
         let mut numbers = self.numbers.lock();

@@ -2,7 +2,7 @@
 
 use super::{
     drain::ALLOC_PATIENCE,
-    error::Error,
+    error::{Error, NO_MEMORY},
     state::{ArenaState, CHUNK, LARGEST_CHUNK, add},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     space::Range,
     span::{MAX_PAGES, PAGE, PAGE_BITS},
 };
-use stillpoint_platform::{clock, mmap::Advice, sync::Ordering};
+use stillpoint_platform::{clock, memory, mmap::Advice, sync::Ordering};
 
 /// Approximate number of pages by which a pool is filled at a time.
 const BATCH_PAGES: u32 = 128;
@@ -21,6 +21,9 @@ const BATCH: u32 = 32;
 
 /// Number of times that an allocation drains: other threads may be faster to take what it drained.
 const ATTEMPTS: usize = 3;
+
+/// Upper bound on the bytes that [`ArenaState::take_from_space`] allocates: nodes of the free space's sets, and a list of ranges.
+const SPACE_BYTES: usize = 8 << 10;
 
 impl ArenaState {
     #[inline]
@@ -97,6 +100,9 @@ impl ArenaState {
 
     /// Cuts a range out of the free space, and some more for the pool. Each gets its guard.
     fn take_from_space(&self, pages: u32, align: u32, index: usize) -> Result<(u32, Home), Error> {
+        if !memory::is_there_for(SPACE_BYTES) {
+            return Err(NO_MEMORY.into());
+        }
         let pooled = pages <= CLASSES;
         let whole = pages + self.settings.guard;
         let many = if pooled && align == 1 {

@@ -138,7 +138,8 @@ impl Area {
     /// For areas whose address readers take from an RCU-protected structure: a reader that has the
     /// address can still check it. (Dropping an area that has just been unlinked also keeps its
     /// memory for such readers, but they could no longer find it.) May be called inside sections;
-    /// the domain's service thread does the rest. Allocates. Not async-signal-safe.
+    /// the domain's service thread does the rest. Until then its length counts against the domain's
+    /// budget, so it may wait as [`Domain::retire`] does. Allocates. Not async-signal-safe.
     pub fn free_rcu(self) {
         let domain = self.state.domain.clone();
         self.free_rcu_in(&domain);
@@ -146,9 +147,10 @@ impl Area {
 
     /// Like [`Area::free_rcu`], for readers of `domain`.
     pub fn free_rcu_in(self, domain: &Domain) {
+        let bytes = self.len;
         let area = NonNull::from(Box::leak(Box::new(self)));
         // SAFETY: it came out of a box just now and no other thread knows it.
-        unsafe { domain.retire(area) };
+        unsafe { domain.retire_weighed(area, bytes) };
     }
 
     /// Gives the area up for its address. It stays until

@@ -1,6 +1,6 @@
 //! The state that all handles and areas of an arena share.
 
-use super::lazy_queue::LazyQueue;
+use super::{error::NO_MEMORY, lazy_queue::LazyQueue};
 use crate::{
     map::{Map, SLOT_PAGES},
     node::Node,
@@ -125,14 +125,19 @@ impl ArenaState {
     /// Gives `advice` on ranges, as [`advise`] does.
     pub(crate) fn advise(
         &self,
-        ranges: impl Iterator<Item = Range>,
+        ranges: impl ExactSizeIterator<Item = Range>,
         advice: Advice,
     ) -> (usize, Result<(), Refused>) {
-        let mut ranges = ranges.map(|range| self.pages_of(range)).peekable();
+        let mut ranges = ranges.map(|range| self.pages_of(range));
         let mut all = 0;
-        while ranges.peek().is_some() {
-            // In pieces: large blocks are hard to get, and this cannot be refused any.
-            let piece: Vec<Pages> = ranges.by_ref().take(ADVISED).collect();
+        while ranges.len() > 0 {
+            // In pieces: large blocks are hard to get.
+            let count = ranges.len().min(ADVISED);
+            let mut piece: Vec<Pages> = Vec::new();
+            if piece.try_reserve_exact(count).is_err() {
+                return (all, Err(NO_MEMORY));
+            }
+            piece.extend(ranges.by_ref().take(count));
             // SAFETY: the callers give advice only on ranges that they own.
             let (done, result) = unsafe { advise(&piece, advice, self.settings.vectored) };
             all += done;

@@ -102,15 +102,14 @@ impl Heap {
     /// Hands objects with destructors to the service thread, unless the budget is used up. A call from
     /// within a destructor frees nothing.
     pub(crate) fn flush_own<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
-        let seal = |channel| {
+        let has = |channel| {
             let open = buffer.open_page(channel);
-            if open.is_some_and(|page| page.objects() > 0) {
-                self.seal(engine, buffer, channel, Reclaimer::Owner);
-            }
+            open.is_some_and(|page| page.objects() > 0)
         };
+        let seal = |channel| self.seal(engine, buffer, channel, Reclaimer::Owner);
         // Past the budget the page is to fill up, so that the thread is held back.
         let hand_over = || {
-            if !self.is_over_budget(buffer, 0) {
+            if has(Channel::Drop) && !self.is_over_budget(buffer, 0) {
                 seal(Channel::Drop);
             }
         };
@@ -118,7 +117,7 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        if !self.waits_for_a_reader(engine, buffer) {
+        if has(Channel::Plain) && !self.waits_for_a_reader(engine, buffer) {
             seal(Channel::Plain);
         }
         let (youngest, pages) = {

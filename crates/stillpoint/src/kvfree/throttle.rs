@@ -189,9 +189,12 @@ impl Heap {
             && buffer.is_throttled()
         {
             record.defer_to_unlock();
+            let counted = added.map_or(0, |added| added.counted);
+            // The thread may exit before it fills a page that it has opened.
+            let opened = added.filter(|_| counted == 0);
             buffer.charge(Added {
-                weight: bytes,
-                counted: added.map_or(0, |added| added.counted),
+                weight: opened.map_or(bytes, |opened| opened.weight),
+                counted,
                 by_service,
             });
         }
@@ -647,6 +650,20 @@ mod tests {
             charge.weight > OPEN_BYTES,
             "it pays for what it has retired"
         );
+    }
+
+    /// A barrier interrupts all running threads.
+    #[test]
+    fn past_the_budget_a_flush_of_nothing_needs_no_barrier() {
+        let retires = Retires::new(0, true);
+        let reader = retires.reader();
+        // Another thread's.
+        retires.heap.callbacks.note_queued(1 << 20);
+        reader.lock();
+        retires.heap.flush_own(&retires.engine, &retires.buffer);
+        reader.unlock();
+        retires.heap.callbacks.note_gone(1 << 20);
+        assert_eq!(retires.engine.heavy_barriers(), 0);
     }
 
     /// Plain objects are the thread's own to free, and a reader holds them up.

@@ -64,7 +64,8 @@ impl<P: Policy> Synchronize for Core<P> {
 /// [`offline`](Self::offline) take it by `&mut`, so that none survives them. A wait for a grace
 /// period waits for the next of these calls: **a reader that makes none of them (before a blocking
 /// call, say) holds up every grace period of its domain**, and with it the domain's memory. It is
-/// then named in the stall report.
+/// then named in the stall report. While it is online its thread never waits for memory: behind
+/// another reader, what it retires has no bound. Retire much while it is offline.
 ///
 /// Grace periods, deferred frees and cells are the domain's as ever, and guards may be used in it
 /// at the same time. In a domain [with fences](crate::Domain::with_fences) no grace period makes a

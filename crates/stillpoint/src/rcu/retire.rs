@@ -207,8 +207,9 @@ impl Domain {
 
     /// Frees all that the calling thread has retired and that needs no wait: tries to end the grace
     /// period, frees on this thread what is due, and hands objects with a destructor to the service
-    /// thread. While the budget is used up the thread keeps these, and what readers may use, until they fill
-    /// a page (253 objects, or 64 KiB) or it falls idle.
+    /// thread. While the budget is used up the thread keeps these until they fill a page (253 objects,
+    /// or 64 KiB) or it falls idle; then, and at twice its share of the budget, also what readers may
+    /// use.
     ///
     /// Nothing needs it: what an idle thread leaves is freed within 50 ms. It is for a thread that
     /// has just retired much, or something large, and for tests. It leaves alone what other threads
@@ -514,14 +515,18 @@ mod tests {
     /// The thread may exit before it fills the page.
     #[test]
     fn past_the_budget_a_threads_first_object_waits_as_long_as_a_page() {
-        held_up(|domain| {
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    retire_some(domain, 1);
-                    assert_eq!(waits(domain), (1, FOR_A_PAGE));
+        for is_in_section in [false, true] {
+            held_up(|domain| {
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let guard = is_in_section.then(|| domain.read_lock());
+                        retire_some(domain, 1);
+                        drop(guard);
+                        assert_eq!(waits(domain), (1, FOR_A_PAGE));
+                    });
                 });
             });
-        });
+        }
     }
 
     #[test]
