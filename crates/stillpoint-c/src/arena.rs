@@ -193,7 +193,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 /// vfree_rcu(). Until then, readers find it as before. -EFAULT and -EINVAL as for
 /// stillpoint_arena_free_area(); nothing is freed then. If memory is short when the grace period
 /// has ended, the free is retried after another one until it succeeds; barriers do not wait for the
-/// retries.
+/// retries. No budget bounds what waits.
 ///
 /// # Safety
 ///

@@ -80,7 +80,7 @@ pub(crate) fn arrange() {
     if cfg!(miri) || ARRANGED.swap(true, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `stay_mapped` keeps the function mapped.
+    // SAFETY: `stay_mapped` keeps the function mapped; musl never unmaps a library.
     unsafe { libc::atexit(exiting) };
     #[cfg(target_env = "gnu")]
     stay_mapped();

@@ -542,7 +542,7 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
  vfree_rcu(). Until then, readers find it as before. -EFAULT and -EINVAL as for
  stillpoint_arena_free_area(); nothing is freed then. If memory is short when the grace period
  has ended, the free is retried after another one until it succeeds; barriers do not wait for the
- retries.
+ retries. No budget bounds what waits.
 
  # Safety
 

@@ -281,7 +281,7 @@ private:
 
 /*
  * Waits until all sections that began before the call have ended; they happen before the return. Blocks for as long as readers take; costs
- * some hundred nanoseconds without readers. Terminates inside a section of the domain. [saferecl.rcu.domain.func]
+ * less than a microsecond without readers. Terminates inside a section of the domain. [saferecl.rcu.domain.func]
  */
 inline void rcu_synchronize(rcu_domain &domain = rcu_default_domain()) noexcept
 {
@@ -301,7 +301,7 @@ inline void rcu_barrier(rcu_domain &domain = rcu_default_domain()) noexcept
 
 /*
  * Evaluates d1(p) once all sections that may have found the object have ended, with d1 moved from d; then destroys d1 on the same thread.
- * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; some hundred nanoseconds in all), so any object can be
+ * Allocates by operator new (a link, the pointer, the deleter: some 48 bytes; less than a microsecond in all), so any object can be
  * retired, even twice if the deleter only counts. Throws std::bad_alloc, or what moving the deleter throws; nothing is then scheduled. Does
  * not block, runs no deleter itself, may be called in sections and in deleters. [saferecl.rcu.domain.func]
  *
