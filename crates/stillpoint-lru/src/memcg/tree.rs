@@ -46,7 +46,7 @@ use stillpoint_platform::{
 };
 
 /// Upper bound on the bytes that a tenant takes beside its places in arrays.
-const TENANT_BYTES: usize = 4 << 10;
+const TENANT_BYTES: usize = 3 << 10;
 
 /// Number of tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;

@@ -324,17 +324,20 @@ fn items_are_stored_while_limits_fall() {
 /// would wait for it.
 #[test]
 fn a_fall_gives_way_after_a_segment() {
-    let (store, tenant, _) = store_of(LIMIT, true);
-    fill(&tenant);
-    let common = tenant.state.common();
-    assert!(common.ask_limit(LIMIT / 8, true));
     for (turn, is_asked) in [(100, true), (0, false)] {
+        let (store, tenant, _) = store_of(LIMIT, true);
+        fill(&tenant);
+        let common = tenant.state.common();
+        assert!(common.ask_limit(LIMIT / 8, true));
         let before = common.lists.evicted();
         store.maintain_in(Duration::from_secs(turn), is_asked);
-        assert_eq!(common.lists.evicted() - before, 1);
+        assert!(common.lists.evicted() > before);
+        // Where readers of other tests keep what was evicted, it evicts up to half at a time.
+        let figures = store.statistics();
+        assert!(figures.segment_bytes > LIMIT / 4, "{figures:?}");
+        rest(&store);
+        check_near(&store.statistics(), LIMIT / 8);
     }
-    rest(&store);
-    check_near(&store.statistics(), LIMIT / 8);
 }
 
 /// Pinned segments are passed over, however many there are, for what can be evicted behind them.
