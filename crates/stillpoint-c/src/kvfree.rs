@@ -183,7 +183,7 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree(
 ///
 /// # Safety
 ///
-/// As for stillpoint_domain_kvfree(); the head is in the block and in no queue.
+/// The conditions of stillpoint_domain_kvfree() hold, and the head is in the block and in no queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_kvfree_head(
     domain: *mut Domain,

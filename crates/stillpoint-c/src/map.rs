@@ -238,7 +238,7 @@ pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> 
     done(|| unsafe { Ok(to_change(map)?.pinned().reserve(nodes)?) })
 }
 
-/// Lets the table shrink to fit its nodes, below any reserved or initial capacity:
+/// Allows the table to shrink to the size of its contents, below any reserved or initial capacity:
 /// cds_lfht_resize() to a smaller size. Does not wait. A map that loses nodes shrinks without this.
 /// Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
 ///

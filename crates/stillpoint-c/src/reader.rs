@@ -162,7 +162,7 @@ pub unsafe extern "C" fn stillpoint_domain_reader_unlock_slow(
 ///
 /// # Safety
 ///
-/// As for stillpoint_domain_reader_unlock_slow().
+/// The conditions of stillpoint_domain_reader_unlock_slow() hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_domain_reader_lock_slow(reader: *const DomainReader) {
     // SAFETY: the caller's promise.

@@ -4,10 +4,13 @@
 
 mod setup;
 
-use setup::common::{eventually, returns};
+use setup::common::{
+    eventually,
+    refusing::{Refusing, without_memory},
+    returns,
+};
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
+    alloc::{GlobalAlloc, Layout},
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -25,28 +28,23 @@ static LIVE: AtomicIsize = AtomicIsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicIsize = AtomicIsize::new(0);
 
-thread_local! {
-    /// Whether the thread gets no memory.
-    static WITHOUT: Cell<bool> = const { Cell::new(false) };
-}
-
-// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+// SAFETY: all is done by `Refusing`; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let is_refused = layout.size() == REFUSED.load(Ordering::SeqCst)
-            && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0;
-        if is_refused || WITHOUT.get() {
+        if layout.size() == REFUSED.load(Ordering::SeqCst)
+            && BEFORE.fetch_sub(1, Ordering::SeqCst) <= 0
+        {
             return ptr::null_mut();
         }
         LIVE.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
+        unsafe { Refusing.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
+        // SAFETY: the caller's promise; the block came from `Refusing`.
+        unsafe { Refusing.dealloc(block, layout) };
     }
 }
 
@@ -231,12 +229,6 @@ fn growing_arrays_holds_no_lock_of_readers() {
 
 #[test]
 fn create_and_charge_report_that_there_is_no_memory() {
-    fn without_memory<T>(work: impl FnOnce() -> T) -> T {
-        WITHOUT.set(true);
-        let done = work();
-        WITHOUT.set(false);
-        done
-    }
     let _alone = alone();
     // The thread's first section allocates.
     drop(stillpoint::read_lock());

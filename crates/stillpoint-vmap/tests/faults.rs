@@ -13,11 +13,10 @@ use setup::{
         self, Random, Reader, child,
         forking::{assert_works, fork, fork_muted},
         is_child,
+        refusing::{Refusing, without_memory},
     },
 };
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     collections::BTreeMap,
     os::fd::AsRawFd,
     ptr,
@@ -26,31 +25,8 @@ use std::{
 };
 use stillpoint_vmap::{Area, Arena, Error};
 
-thread_local! {
-    /// Whether the thread gets no memory.
-    static WITHOUT: Cell<bool> = const { Cell::new(false) };
-}
-
-struct Allocator;
-
-// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
-unsafe impl GlobalAlloc for Allocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if WITHOUT.get() {
-            return ptr::null_mut();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+static ALLOCATOR: Refusing = Refusing;
 
 #[test]
 fn alloc_reports_that_there_is_no_memory() {
@@ -63,9 +39,7 @@ fn alloc_reports_that_there_is_no_memory() {
         // A pool has the next ones.
         drop(arena.alloc(PAGE, 1).unwrap());
         for pages in [1, 2, 5, 200] {
-            WITHOUT.set(true);
-            let refused = arena.alloc(pages * PAGE, 1).err();
-            WITHOUT.set(false);
+            let refused = without_memory(|| arena.alloc(pages * PAGE, 1).err());
             let from_pool = pages == 1 && !poison;
             assert_eq!(refused, (!from_pool).then_some(NO_MEMORY), "{pages} pages");
             assert_eq!(arena.statistics().areas, 0);

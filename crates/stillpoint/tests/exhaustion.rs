@@ -8,10 +8,14 @@ mod common;
 
 use common::{
     Bomb, Hear, Over, Reader, Tally, Tell, Tracked, apart, assert_counts, eventually, leak,
-    panic_message, retire, retire_inline, returns, tasks::waker, without_new_threads,
+    panic_message,
+    refusing::{Refusing, without_memory},
+    retire, retire_inline, returns,
+    tasks::waker,
+    without_new_threads,
 };
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
+    alloc::{GlobalAlloc, Layout},
     cell::Cell,
     mem::{self, offset_of},
     pin::pin,
@@ -34,27 +38,20 @@ const PAGE: (usize, usize) = (4096, 64);
 static REFUSING: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-thread_local! {
-    static REFUSING_ALL: Cell<bool> = const { Cell::new(false) };
-}
-
-// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+// SAFETY: all is done by `Refusing`; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if (layout.size(), layout.align()) == PAGE && REFUSING.load(Ordering::SeqCst) {
             REFUSED.fetch_add(1, Ordering::SeqCst);
             return ptr::null_mut();
         }
-        if REFUSING_ALL.get() {
-            return ptr::null_mut();
-        }
         // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
+        unsafe { Refusing.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
+        // SAFETY: the caller's promise; the block came from `Refusing`.
+        unsafe { Refusing.dealloc(block, layout) };
     }
 }
 
@@ -82,14 +79,6 @@ impl Drop for NoPages {
     fn drop(&mut self) {
         REFUSING.store(false, Ordering::SeqCst);
     }
-}
-
-/// Returns the result of `work`, during which this thread can allocate nothing.
-fn without_memory<R>(work: impl FnOnce() -> R) -> R {
-    REFUSING_ALL.set(true);
-    let result = work();
-    REFUSING_ALL.set(false);
-    result
 }
 
 /// Locks the shared allocator for one test. Returns the lock, a domain and a tally.

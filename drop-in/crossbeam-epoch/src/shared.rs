@@ -82,7 +82,7 @@ impl<'g, T: ?Sized + Pointable> Shared<'g, T> {
     ///
     /// # Safety
     ///
-    /// As for [`Shared::deref`], but the pointer may be null.
+    /// The conditions of [`Shared::deref`] hold, but the pointer may be null.
     pub unsafe fn as_ref(&self) -> Option<&'g T> {
         // SAFETY: the caller's promise.
         (!self.is_null()).then(|| unsafe { self.deref() })

@@ -2,8 +2,8 @@
 //! bounds, signatures, `const`s, `unsafe`, deprecations, and trait implementations, including auto
 //! traits.
 //!
-//! Needs a nightly toolchain, and the original's source in cargo's registry, which has it for the
-//! lab's peer. `cargo test --test interface -- --ignored` in this folder.
+//! Needs a nightly toolchain, and the original's source in cargo's registry: the lab, whose peer it is,
+//! downloads it. `cargo test --test interface -- --ignored` in this folder.
 
 use serde_json::{Map, Value, json};
 use std::{

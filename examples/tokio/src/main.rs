@@ -204,7 +204,7 @@ async fn reload() {
         SWAPPED.fetch_add(1, Ordering::Relaxed);
         retiring.spawn(async move {
             DOMAIN.cond_synchronize_async(old.cookie()).await;
-            // No request has it any more, so its owner may change it or close it in an orderly way.
+            // No request uses it any longer, so its owner may change or close it.
             let old = old.try_into_box().expect("its grace period has ended");
             assert!(old.is_whole());
         });

@@ -1065,7 +1065,7 @@ int stillpoint_domain_kvfree(struct stillpoint_domain *domain, void *block);
 
  # Safety
 
- As for stillpoint_domain_kvfree(); the head is in the block and in no queue.
+ The conditions of stillpoint_domain_kvfree() hold, and the head is in the block and in no queue.
  */
 int stillpoint_domain_kvfree_head(struct stillpoint_domain *domain, void *block, struct stillpoint_head *head);
 
@@ -1284,7 +1284,7 @@ size_t stillpoint_map_capacity(const struct stillpoint_map *map);
 int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
 
 /*
- Lets the table shrink to fit its nodes, below any reserved or initial capacity:
+ Allows the table to shrink to the size of its contents, below any reserved or initial capacity:
  cds_lfht_resize() to a smaller size. Does not wait. A map that loses nodes shrinks without this.
  Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
 
@@ -1321,8 +1321,8 @@ int stillpoint_map_add(struct stillpoint_map *map, uint64_t hash, struct stillpo
 
  # Safety
 
- As for stillpoint_map_add(); the function may be called with nodes and the key; `existing` is
- NULL or can be written to.
+ The conditions of stillpoint_map_add() hold, the function accepts nodes and the key, and
+ `existing` is NULL or writable.
  */
 int stillpoint_map_add_unique(struct stillpoint_map *map,
                               uint64_t hash,
@@ -1340,7 +1340,7 @@ int stillpoint_map_add_unique(struct stillpoint_map *map,
 
  # Safety
 
- As for stillpoint_map_add_unique(); `old` can be written to.
+ The conditions of stillpoint_map_add_unique() hold, and `old` is writable.
  */
 int stillpoint_map_add_replace(struct stillpoint_map *map,
                                uint64_t hash,
@@ -1403,7 +1403,7 @@ struct stillpoint_map_node *stillpoint_map_lookup(const struct stillpoint_map *m
 
  # Safety
 
- As for stillpoint_map_lookup(); the iterator can be written to, and is used only in this section.
+ The conditions of stillpoint_map_lookup() hold; the iterator is writable, and used only in this section.
  */
 struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoint_map *map,
                                                            uint64_t hash,
@@ -1643,7 +1643,7 @@ int stillpoint_domain_reader_unlock_slow(const struct stillpoint_domain_reader *
 
  # Safety
 
- As for stillpoint_domain_reader_unlock_slow().
+ The conditions of stillpoint_domain_reader_unlock_slow() hold.
  */
 void stillpoint_domain_reader_lock_slow(const struct stillpoint_domain_reader *reader);
 

@@ -68,8 +68,8 @@ pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut 
 ///
 /// # Safety
 ///
-/// As for stillpoint_map_add(); the function may be called with nodes and the key; `existing` is
-/// NULL or can be written to.
+/// The conditions of stillpoint_map_add() hold, the function accepts nodes and the key, and
+/// `existing` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add_unique(
     map: *mut Map,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
 ///
 /// # Safety
 ///
-/// As for stillpoint_map_add_unique(); `old` can be written to.
+/// The conditions of stillpoint_map_add_unique() hold, and `old` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add_replace(
     map: *mut Map,

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn stillpoint_map_lookup(
 ///
 /// # Safety
 ///
-/// As for stillpoint_map_lookup(); the iterator can be written to, and is used only in this section.
+/// The conditions of stillpoint_map_lookup() hold; the iterator is writable, and used only in this section.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_first_duplicate(
     map: *const Map,

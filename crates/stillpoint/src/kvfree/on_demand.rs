@@ -152,7 +152,7 @@ impl Heap {
     /// when it fills one. A full page does not count before the budget is used up or the thread is
     /// throttled; so at least every other page in its queue is full, however often it flushes.
     fn waits_for_a_reader<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> bool {
-        // What is freed on demand is never held back.
+        // A thread that frees on demand is never held back.
         let is_past = !self.frees_on_demand() && self.is_under_pressure(buffer);
         let queue = lock(&buffer.queue);
         let youngest = queue.sealed.back();
@@ -486,8 +486,8 @@ mod tests {
         assert_eq!((left, freed.load(SeqCst)), (Some(0), 1));
     }
 
-    /// What a flush has sealed is due once the sections that it found have ended, whichever thread
-    /// frees it; what was retired later is not.
+    /// A page that a flush has sealed is due once the sections that the flush found have ended,
+    /// whichever thread frees it; objects retired later are not.
     #[test]
     fn what_a_flush_has_sealed_keeps_its_grace_period() {
         static COUNT: Destructor = Destructor::new(count, 0);

@@ -30,6 +30,7 @@ pub mod forking;
 pub mod keeps;
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod page;
+pub mod refusing;
 pub mod stalls;
 pub mod tasks;
 

@@ -1,7 +1,8 @@
 //! Callbacks in numbers, callbacks of others, callbacks that take long.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -93,17 +94,17 @@ pub fn barrier<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, round: u
 
 /// A callback that takes long: it delays other callbacks, and nothing else.
 pub fn stall_service<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64) {
-    let (theirs, waits) = (Arc::clone(session), Arc::new(AtomicBool::new(true)));
-    let waits_still = Arc::clone(&waits);
+    let theirs = Arc::clone(session);
+    let (invoked, is_invoked) = channel();
     add(&session.tally.queued, 1);
     harness.domain.call(move || {
         super::sleep(&theirs, theirs.plan.stall_service_s);
         add(&theirs.tally.invoked, 1);
-        waits.store(false, Ordering::Release);
+        // Nobody listens any more once the session is over.
+        let _ = invoked.send(());
     });
     super::sleep(session, session.plan.stall_service_s * 3.0);
-    // One at a time: where threads are slow to wake up they would come faster than they go, and other callbacks with them.
-    while waits_still.load(Ordering::Acquire) && !session.is_over() {
-        thread::sleep(Duration::from_millis(2));
-    }
+    // One at a time: a starved service thread runs them more slowly than they come, and others would queue behind all of them.
+    let look = Duration::from_millis(10);
+    while is_invoked.recv_timeout(look) == Err(RecvTimeoutError::Timeout) && !session.is_over() {}
 }
