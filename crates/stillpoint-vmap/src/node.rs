@@ -6,7 +6,8 @@
 //! next. Each range belongs to a node, and returns to that node's pool after a drain, whichever
 //! thread frees it.
 
-use super::space::Range;
+use super::space::{RANGE_BYTES, Range};
+use stillpoint_platform::memory;
 
 /// Largest size in pages of which there is a pool; there is one of each size below.
 pub(crate) const CLASSES: u32 = 256;
@@ -128,8 +129,8 @@ impl Node {
     }
 
     /// Takes out a quarter of the ranges that were not needed since the last decay, or `all` ranges,
-    /// the oldest first. Each includes its `guard` guard pages. Ranges for which there is no memory
-    /// in `out` stay.
+    /// the oldest first. Each includes its `guard` guard pages. Ranges for which there is no memory,
+    /// in `out` or in the free space, stay.
     pub(crate) fn decay(&mut self, all: bool, guard: u32, out: &mut Vec<Range>) {
         for (pages, pool) in (1..).zip(&mut self.pools) {
             let count = if all {
@@ -137,7 +138,8 @@ impl Node {
             } else {
                 pool.spare.div_ceil(4)
             };
-            if out.try_reserve(count).is_err() {
+            let bytes = (out.len() + count) * RANGE_BYTES;
+            if out.try_reserve(count).is_err() || !memory::is_there_for(bytes) {
                 continue;
             }
             out.extend(

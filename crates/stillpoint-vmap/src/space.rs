@@ -7,6 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Upper bound on the bytes that it takes to purge a range, and to give it to the free space.
+pub(crate) const RANGE_BYTES: usize = 64;
+
 /// A range of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range {

@@ -31,6 +31,9 @@ const DEF_PRIORITY: u32 = 12;
 /// Upper bound on the bytes that the lists of a pass take per tenant.
 const MEMBER_BYTES: usize = 256;
 
+/// Upper bound on the bytes that a pass takes beside these: a list of some hundred shrinkers, and deferred counts.
+const PASS_BYTES: usize = 2 << 10;
+
 /// Number of tenants in a list if there is no memory for a list of all.
 const CHUNK: usize = 64;
 
@@ -47,7 +50,7 @@ pub(crate) fn reclaim(
     let Some(_reclaiming) = Reclaiming::begin() else {
         return 0;
     };
-    if enough() {
+    if enough() || !memory::is_there_for(PASS_BYTES) {
         return 0;
     }
     let pass = Pass {
@@ -80,10 +83,10 @@ impl Pass<'_> {
     fn run_in_chunks(&self, resched: &mut Resched) -> u64 {
         let mut freed = 0;
         for first in (0..self.tree.tenant_numbers()).step_by(CHUNK) {
-            if (self.enough)() || !memory::is_there_for(CHUNK * MEMBER_BYTES) {
+            let mut members = Vec::new();
+            if (self.enough)() || members.try_reserve_exact(CHUNK).is_err() {
                 break;
             }
-            let mut members = Vec::new();
             self.tree
                 .for_tenant_handles(first..first + CHUNK, |tenant| {
                     if is_member(&tenant, self.target) {

@@ -41,12 +41,13 @@ use stillpoint::{Rcu, global, internal::retire_shared};
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
     fork_mutex::ForkMutex,
-    memory,
+    memory, numa,
     sync::MutexGuard,
 };
 
-/// Upper bound on the bytes that a tenant takes beside its places in arrays.
-const TENANT_BYTES: usize = 3 << 10;
+/// Upper bound on the bytes that a tenant takes beside its places in arrays, and more of them for each node.
+const TENANT_BYTES: usize = 2 << 10;
+const NODE_BYTES: usize = 256;
 
 /// Number of tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
@@ -129,7 +130,7 @@ impl Tree {
 
     /// Returns a number for a new tenant, for which all arrays have room, and there is memory.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
-        if !memory::is_there_for(TENANT_BYTES) {
+        if !memory::is_there_for(TENANT_BYTES + numa::count() * NODE_BYTES) {
             return Err(CreateError::OutOfMemory);
         }
         // Dropped after the lock.

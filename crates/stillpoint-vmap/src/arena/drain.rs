@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     node::{CLASSES, Freed, Home, Node},
-    space::{Range, merge},
+    space::{RANGE_BYTES, Range, merge},
 };
 use stillpoint::{Cookie, Domain, internal::wait_until};
 use stillpoint_platform::{
@@ -35,9 +35,6 @@ const PATIENCE: u64 = 10_000_000;
 /// space is exhausted. The wait has an end because those readers may wait for the caller, which may be in
 /// a section of another domain or hold an owned guard.
 pub(crate) const ALLOC_PATIENCE: u64 = 1_000_000_000;
-
-/// Upper bound on the bytes that the purge of a batch allocates per range.
-const PURGE_BYTES: usize = 64;
 
 impl ArenaState {
     /// Purges batches that are ready, for a free, unless another thread is draining.
@@ -118,7 +115,7 @@ impl ArenaState {
         while let Some(oldest) = queue.front()
             && is_due(oldest)
         {
-            if !memory::is_there_for(oldest.ranges.len() * PURGE_BYTES) {
+            if !memory::is_there_for(oldest.ranges.len() * RANGE_BYTES) {
                 result = result.and(Err(NO_MEMORY));
                 break;
             }

@@ -1,6 +1,6 @@
 //! The state that all handles and areas of an arena share.
 
-use super::{error::NO_MEMORY, lazy_queue::LazyQueue};
+use super::lazy_queue::LazyQueue;
 use crate::{
     map::{Map, SLOT_PAGES},
     node::Node,
@@ -8,7 +8,7 @@ use crate::{
     span::PAGE_BITS,
 };
 use crossbeam_utils::CachePadded;
-use std::{fmt, os::fd::OwnedFd, panic::Location, ptr::NonNull};
+use std::{fmt, os::fd::OwnedFd, panic::Location, ptr::NonNull, slice};
 use stillpoint::internal::Kept;
 use stillpoint_platform::{
     cpu,
@@ -130,16 +130,19 @@ impl ArenaState {
     ) -> (usize, Result<(), Refused>) {
         let mut ranges = ranges.map(|range| self.pages_of(range));
         let mut all = 0;
-        while ranges.len() > 0 {
-            // In pieces: large blocks are hard to get.
-            let count = ranges.len().min(ADVISED);
-            let mut piece: Vec<Pages> = Vec::new();
-            if piece.try_reserve_exact(count).is_err() {
-                return (all, Err(NO_MEMORY));
-            }
-            piece.extend(ranges.by_ref().take(count));
+        while let Some(first) = ranges.next() {
+            // In pieces: large blocks are hard to get. Without memory, one at a time.
+            let more = ranges.len().min(ADVISED - 1);
+            let mut several = Vec::new();
+            let piece = if several.try_reserve_exact(1 + more).is_ok() {
+                several.push(first);
+                several.extend(ranges.by_ref().take(more));
+                several.as_slice()
+            } else {
+                slice::from_ref(&first)
+            };
             // SAFETY: the callers give advice only on ranges that they own.
-            let (done, result) = unsafe { advise(&piece, advice, self.settings.vectored) };
+            let (done, result) = unsafe { advise(piece, advice, self.settings.vectored) };
             all += done;
             if done < piece.len() || result.is_err() {
                 return (all, result);
