@@ -17,6 +17,7 @@
 //! behind a clear bit.
 
 use stillpoint_platform::{
+    memory,
     race::RaceCell,
     sync::{AtomicU64, Ordering},
 };
@@ -122,14 +123,14 @@ impl ShrinkerMap {
         })
     }
 
-    /// Defers work, in objects.
+    /// Defers work, in objects. Without memory the work, which is a hint, is lost.
     pub(crate) fn defer(&self, index: Index, objects: u64) {
-        if objects > 0 {
-            let deferred = &self.unit_or_make(index).deferred[index.bit];
-            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would only lose
-            // a hint.
-            deferred.fetch_add(objects, Ordering::Relaxed);
+        if objects == 0 || self.unit(index).is_none() && !memory::is_there_for(size_of::<Unit>()) {
+            return;
         }
+        // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would only lose a
+        // hint.
+        self.unit_or_make(index).deferred[index.bit].fetch_add(objects, Ordering::Relaxed);
     }
 
     /// Clears the entries of an unregistered shrinker.

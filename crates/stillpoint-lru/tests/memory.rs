@@ -6,7 +6,7 @@ mod setup;
 
 use setup::common::{
     eventually,
-    refusing::{Refusing, without_memory},
+    refusing::{Refusing, with_memory, without_memory},
     returns,
 };
 use std::{
@@ -19,7 +19,7 @@ use std::{
     },
     thread,
 };
-use stillpoint_lru::{CreateError, Entry, Hierarchy, ListLru, Node, Tenant};
+use stillpoint_lru::{CreateError, Entry, Hierarchy, ListLru, Node, Scope, Shrink, Tenant};
 
 struct Allocator;
 
@@ -250,4 +250,52 @@ fn create_and_charge_report_that_there_is_no_memory() {
     }
     drop(charges);
     assert!(hierarchy.root().create().is_ok());
+}
+
+/// A shrinker that finds work, and does none: it is deferred.
+struct Deferring;
+
+impl Shrink for Deferring {
+    fn count(&self, _: &Scope<'_>) -> usize {
+        100
+    }
+
+    fn scan(&self, _: &Scope<'_>, _: usize) -> Option<usize> {
+        None
+    }
+}
+
+/// The process would end at an allocation that fails and may not.
+#[test]
+fn create_and_charge_end_well_with_any_amount_of_memory() {
+    let _alone = alone();
+    drop(stillpoint::read_lock());
+    let mut created = [0; 2];
+    for bytes in (0..12_000 * Node::all().count()).step_by(100) {
+        let hierarchy = Hierarchy::new();
+        let _lists = [(); 4].map(|()| ListLru::<u32>::for_tenants(&hierarchy));
+        // The next one makes the arrays grow.
+        let before = tenants(&hierarchy, 15);
+        let root = hierarchy.root();
+        let tenant = with_memory(bytes, || root.create());
+        created[usize::from(tenant.is_ok())] += 1;
+        assert_eq!(
+            hierarchy.tenants(),
+            1 + before.len() + usize::from(tenant.is_ok())
+        );
+        assert!(root.create().is_ok());
+    }
+    assert!(created.iter().all(|&times| times > 0), "{created:?}");
+    for bytes in (0..80_000).step_by(2_000) {
+        let hierarchy = Hierarchy::new();
+        let parent = hierarchy.root().create().unwrap();
+        let children: Vec<_> = (0..100).map(|_| parent.create().unwrap()).collect();
+        let _charges: Vec<_> = children
+            .iter()
+            .map(|child| child.charge(4096).unwrap())
+            .collect();
+        let _registration = hierarchy.register(Arc::new(Deferring)).unwrap();
+        parent.set_max(1 << 20);
+        assert!(with_memory(bytes, || children[0].charge(1 << 20)).is_err());
+    }
 }

@@ -31,9 +31,6 @@ const DEF_PRIORITY: u32 = 12;
 /// Upper bound on the bytes that the lists of a pass take per tenant.
 const MEMBER_BYTES: usize = 256;
 
-/// Upper bound on the bytes that a pass takes beside these: a list of some hundred shrinkers, and deferred counts.
-const PASS_BYTES: usize = 2 << 10;
-
 /// Number of tenants in a list if there is no memory for a list of all.
 const CHUNK: usize = 64;
 
@@ -50,7 +47,7 @@ pub(crate) fn reclaim(
     let Some(_reclaiming) = Reclaiming::begin() else {
         return 0;
     };
-    if enough() || !memory::is_there_for(PASS_BYTES) {
+    if enough() {
         return 0;
     }
     let pass = Pass {
@@ -102,6 +99,9 @@ impl Pass<'_> {
     }
 
     fn run(&self, members: &[Member], resched: &mut Resched) -> u64 {
+        if !memory::is_there_for(self.tree.pass_bytes()) {
+            return 0;
+        }
         let shrinkers = self.tree.present_shrinkers();
         let lists = || self.tree.present_lists();
         let whole = self.target.parent().is_none();

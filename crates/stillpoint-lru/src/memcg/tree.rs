@@ -128,11 +128,25 @@ impl Tree {
         self.shrinkers.load_cloned()
     }
 
+    /// Returns an upper bound on the bytes that a reclaim pass takes beside its list of tenants.
+    pub(super) fn pass_bytes(&self) -> usize {
+        let entries = self.lists.read(Vec::len) + self.shrinkers.read(Vec::len);
+        (1 << 10) + entries * size_of::<usize>()
+    }
+
     /// Returns a number for a new tenant, for which all arrays have room, and there is memory.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
-        if !memory::is_there_for(TENANT_BYTES + numa::count() * NODE_BYTES) {
-            return Err(CreateError::OutOfMemory);
+        let number = self.reserve_number()?;
+        // After the arrays that were replaced have been retired, which may take memory, too.
+        if memory::is_there_for(TENANT_BYTES + numa::count() * NODE_BYTES) {
+            return Ok(number);
         }
+        self.numbers.lock().free.push(number);
+        Err(CreateError::OutOfMemory)
+    }
+
+    /// Returns a number for which all arrays have room, and its way back, too.
+    fn reserve_number(&self) -> Result<u32, CreateError> {
         // Dropped after the lock.
         let mut replaced = Vec::new();
         let mut numbers = self.numbers.lock();
