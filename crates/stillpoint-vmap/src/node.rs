@@ -139,7 +139,7 @@ impl Node {
                 pool.spare.div_ceil(4)
             };
             let bytes = (out.len() + count) * RANGE_BYTES;
-            if out.try_reserve(count).is_err() || !memory::is_there_for(bytes) {
+            if count > 0 && (out.try_reserve(count).is_err() || !memory::is_there_for(bytes)) {
                 continue;
             }
             out.extend(

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Upper bound on the bytes that it takes to purge a range, and to give it to the free space.
-pub(crate) const RANGE_BYTES: usize = 64;
+pub(crate) const RANGE_BYTES: usize = 128;
 
 /// A range of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

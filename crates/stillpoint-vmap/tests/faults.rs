@@ -13,7 +13,7 @@ use setup::{
         self, Random, Reader, child,
         forking::{assert_works, fork, fork_muted},
         is_child,
-        refusing::{Refusing, without_memory},
+        refusing::{Refusing, with_memory, without_memory},
     },
 };
 use std::{
@@ -46,6 +46,36 @@ fn alloc_reports_that_there_is_no_memory() {
             assert!(arena.alloc(pages * PAGE, 1).is_ok());
         }
     }
+}
+
+/// The process would end at an allocation that fails and may not.
+#[test]
+fn alloc_and_drain_end_well_with_any_amount_of_memory() {
+    const AREAS: usize = 2_050;
+    // Larger than what pools keep, and every other one is freed, so that no two ranges merge.
+    const PAGES: usize = 257;
+    let mut drained = [0; 2];
+    for (bytes, drains) in (0..160_000)
+        .step_by(4_000)
+        .flat_map(|bytes| [(bytes, true), (bytes, false)])
+    {
+        let mib = (AREAS * (PAGES + 1) * PAGE).div_ceil(1 << 20);
+        let arena = arena_with(mib, |builder| builder.lazy_limit(1 << 36));
+        let mut areas: Vec<_> = (0..AREAS)
+            .filter_map(|_| arena.alloc(PAGES * PAGE, 1).ok().map(Some))
+            .collect();
+        areas.iter_mut().step_by(2).for_each(|area| *area = None);
+        if drains {
+            let result = with_memory(bytes, || arena.drain());
+            drained[usize::from(result.is_ok())] += 1;
+        } else {
+            // Drains first: there is no other address space.
+            let _ = with_memory(bytes, || arena.alloc(2 * PAGES * PAGE, 1));
+        }
+        arena.drain().unwrap();
+        assert!(arena.alloc(PAGES * PAGE, 1).is_ok());
+    }
+    assert!(drained.iter().all(|&times| times > 0), "{drained:?}");
 }
 
 /// Runs `work` in the child of a fork, which ends with it, and returns the child's status.

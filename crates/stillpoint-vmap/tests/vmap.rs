@@ -192,14 +192,14 @@ fn alloc_in_a_section_of_another_domain_times_out() {
 #[test]
 fn free_rcu() {
     let arena = arena(256);
-    let area = arena.alloc(PAGE, 1).unwrap();
+    let area = arena.alloc(1, 1).unwrap();
     let addr = area.addr();
     let reader = Reader::enter(arena.domain());
     area.free_rcu();
     let pending = arena.domain().statistics().bytes_pending;
-    assert!(pending >= PAGE as u64, "the budget counts its length");
+    assert!(pending >= PAGE as u64, "the budget counts its page");
     assert_eq!(
-        all_bytes(&arena, addr, PAGE),
+        all_bytes(&arena, addr, 1),
         Some(0),
         "readers of before can check it still"
     );

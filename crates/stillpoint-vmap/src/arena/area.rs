@@ -5,7 +5,7 @@ use crate::{
     copy,
     node::Home,
     space::Range,
-    span::{Extent, PAGE_BITS},
+    span::{Extent, PAGE, PAGE_BITS},
 };
 use std::{fmt, mem, ptr::NonNull};
 use stillpoint::Domain;
@@ -138,7 +138,7 @@ impl Area {
     /// For areas whose address readers take from an RCU-protected structure: a reader that has the
     /// address can still check it. (Dropping an area that has just been unlinked also keeps its
     /// memory for such readers, but they could no longer find it.) May be called inside sections;
-    /// the domain's service thread does the rest. Until then its length counts against the domain's
+    /// the domain's service thread does the rest. Until then its pages count against the domain's
     /// budget, so it may wait as [`Domain::retire`] does. Allocates. Not async-signal-safe.
     pub fn free_rcu(self) {
         let domain = self.state.domain.clone();
@@ -147,7 +147,7 @@ impl Area {
 
     /// Like [`Area::free_rcu`], for readers of `domain`.
     pub fn free_rcu_in(self, domain: &Domain) {
-        let bytes = self.len;
+        let bytes = self.len.next_multiple_of(PAGE);
         let area = NonNull::from(Box::leak(Box::new(self)));
         // SAFETY: it came out of a box just now and no other thread knows it.
         unsafe { domain.retire_weighed(area, bytes) };
