@@ -343,7 +343,7 @@ unsafe impl<W: World<References>> Moves<W> for Core {
 /// other threads see it. After a read-modify-write it costs nothing on x86-64.
 #[inline]
 pub fn fence_change() {
-    // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
+    // Fence, pairs with `fence_change`: of two threads that each change a key, and then look the other's up,
     // one sees the other's change.
     fence_after_rmw();
 }

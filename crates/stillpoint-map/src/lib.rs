@@ -76,15 +76,15 @@
 // - `word`, `slot`, `bucket`: a bucket's tags, an entry's pointer, a chain with its readers and its lock;
 // - `memory`, `slab`, `used`: memory of tables, memory of entries, the parts of a table that have had entries;
 // - `table`, `pages`, `floor`, `split`, `resize`: a table, and moving one table to another;
-// - `count`, `driving`, `growth`: the number of entries; whose turn it is to move one map's table; a map's tables,
-//   when they move and who moves them (for both hash maps);
+// - `backoff`, `count`, `driving`, `growth`: waiting for a lock; the number of entries; whose turn it is to move one
+//   map's table; a map's tables, when they move and who moves them (for both hash maps);
 // - `core`, `chain`, `walk`: a map without types and its changes; iteration.
 //
 // The interface:
 // - `domain`, `driver`, `root`, `reclaim`, `pinned`: a map's domain, what the service thread moves, a map's core with
 //   its domain, what is freed later, a map in a section;
 // - `outcome`, `entry`, `entries`, `owned`, `store`, `iter`: entries and changes with types;
-// - `map` with `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; `nodes`, for C.
+// - `map` with `upsert`, `key_source`, `make`, `change`, `set`, `exclusive` and `traits`; `nodes`, for C.
 //
 // `tree` is the ordered map, and `copy` the map of copies, each from its nodes or buckets to its interface.
 

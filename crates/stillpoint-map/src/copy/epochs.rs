@@ -154,7 +154,7 @@ impl<C: Copy> Epochs<C> {
         let me = fork::process().generation() + 1;
         let closing = self.closing.load(Ordering::Relaxed);
         // That of another process is a thread that the fork has removed.
-        // Acquire, pairs with the store below: the cookie.
+        // Acquire, pairs with `try_advance`: the cookie.
         if closing == me
             || self
                 .closing
@@ -173,7 +173,7 @@ impl<C: Copy> Epochs<C> {
             self.advance_with(unsafe { &mut *cookie }, grace_periods, presses)
         });
         self.taken_by.store(me, Ordering::Relaxed);
-        // Release, pairs with the exchange above: the cookie.
+        // Release, pairs with `try_advance`: the cookie.
         self.closing.store(0, Ordering::Release);
         to_poll
     }

@@ -90,7 +90,7 @@ where
         // SAFETY: of the map's `Arc`, which stays.
         let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared.as_ptr()) });
         if Arc::strong_count(&shared) == 1 {
-            // No callback is queued or runs. Acquire, pairs with the drop of the callback's `Arc`: what it
+            // No callback is queued or runs. Acquire, pairs with `drop` of the callback's handle: what it
             // has moved.
             fence(Ordering::Acquire);
             return;

@@ -165,12 +165,12 @@ impl List {
 
     /// Links the regions that threads have queued.
     fn link_queued(&mut self) {
-        // SAFETY: the lock's holder has the arena. Acquire, pairs with `Region::make_available`: its
-        // link.
+        // SAFETY: the lock's holder has the arena.
         let queue = unsafe { &(*self.arena.as_ptr()).queue };
         if queue.load(Ordering::Relaxed).is_null() {
             return;
         }
+        // Acquire, pairs with `Region::make_available`: its link.
         let mut next = NonNull::new(queue.swap(ptr::null_mut(), Ordering::Acquire));
         while let Some(region) = next {
             // SAFETY: it has a slot in use until it is in the queue, and so is in the list.
@@ -215,6 +215,7 @@ impl List {
         // Acquire, pairs with `Region::make_available`: a thread that has found it in the chain has
         // said before which run there is.
         there.is_queued.swap(false, Ordering::AcqRel);
+        // AcqRel, pairs with `Region::make_available`: one of both threads links it.
         if there.available() != 0 && !there.is_queued.swap(true, Ordering::AcqRel) {
             self.link(READY, region);
         }

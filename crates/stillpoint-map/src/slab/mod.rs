@@ -273,7 +273,7 @@ impl Arena {
         let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut backoff = Backoff::new();
         loop {
-            // Acquire, pairs with the store below: what the last thread did.
+            // Acquire, pairs with `with_list`: what the last thread did.
             match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(holder) if holder == me => backoff.wait(),
@@ -286,7 +286,7 @@ impl Arena {
         let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(false);
-        // Release, pairs with the exchange above: what this thread did.
+        // Release, pairs with `with_list`: what this thread did.
         lock.store(0, Ordering::Release);
         Some(result)
     }

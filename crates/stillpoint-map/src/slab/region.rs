@@ -190,7 +190,7 @@ impl Region {
         }
     }
 
-    /// Has a run not taken up, under the arena's lock.
+    /// Keeps a run from being taken up, under the arena's lock.
     pub fn make_unavailable(&self, run: usize) {
         // Acquire, pairs with `make_available`: what its caller has seen of the run's word.
         self.available.fetch_and(!(1 << run), Ordering::Acquire);
@@ -270,7 +270,7 @@ impl UsedSlot {
             assert!(list.is_of(arena), "the lock is another arena's");
         }
         loop {
-            // Acquire, pairs with the push below: of the slots that were freed, the stripe's count
+            // Acquire, pairs with `push`: of the slots that were freed, the stripe's count
             // knows that they were taken.
             let before = Run::from_bits(word.load(Ordering::Acquire));
             let after = before.pushed(position);
@@ -297,7 +297,7 @@ impl UsedSlot {
             }
             // SAFETY: a slot has space for it, and this one is the thread's.
             unsafe { self.0.cast().write(Link::to(before.first())) };
-            // Release, pairs with `Owned::take` and itself: the slot's last use, and its link.
+            // Release, pairs with `Owned::take` and `push`: the slot's last use, and its link.
             // Acquire, for the last one: the other slots' last uses, after which the region goes.
             let pushed = word.compare_exchange_weak(
                 before.bits(),

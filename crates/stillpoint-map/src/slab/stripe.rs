@@ -26,7 +26,7 @@ impl Stripe {
     /// Uses it, unless another thread does.
     #[inline(always)]
     pub fn try_with<R>(&self, work: impl FnOnce(&mut Option<Owned>) -> R) -> Option<R> {
-        // Acquire, pairs with the store below: what the last thread did.
+        // Acquire, pairs with `try_with`: what the last thread did.
         self.locked
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
@@ -39,7 +39,7 @@ impl Stripe {
             self.left.store(left as u64, Ordering::Relaxed);
             result
         });
-        // Release, pairs with the exchange above: what this thread did.
+        // Release, pairs with `try_with`: what this thread did.
         self.locked.store(0, Ordering::Release);
         Some(result)
     }

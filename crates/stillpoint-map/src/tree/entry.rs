@@ -114,8 +114,7 @@ impl<K, V> Drop for Half<K, V> {
     fn drop(&mut self) {
         // SAFETY: the memory is there until both halves have been dropped.
         let state = unsafe { &(*self.0.as_ptr()).head.state };
-        // Release, pairs with itself, and Acquire: the thread that frees it comes after the drop of
-        // the other half.
+        // AcqRel, pairs with `drop`: the thread that frees it comes after the drop of the other half.
         if state.fetch_or(HALF, Ordering::AcqRel) & HALF != 0 {
             drop(Free(self.0));
         }

@@ -52,7 +52,10 @@ fn family(label: &str) -> &str {
 fn partners(comment: &str) -> Option<Vec<String>> {
     let comment = comment.replace('\n', " ").to_lowercase().replace("  ", " ");
     let (_, partners) = comment.split_once("pairs with ")?;
-    let sentence = partners.split([':', ';']).next()?.split(". ").next()?;
+    let ends = [": ", "; ", ". "];
+    let sentence = ends
+        .iter()
+        .try_fold(partners, |rest, end| rest.split(end).next())?;
     let names = sentence.split('`').skip(1).step_by(2);
     Some(
         names
