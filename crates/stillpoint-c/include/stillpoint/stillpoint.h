@@ -60,7 +60,7 @@ extern "C++" {
 #define stillpoint_likely_(condition) __builtin_expect(!!(condition), 1)
 
 /*
- * The fast paths of lock and unlock; they return false if the slow path is needed. gp/engine.rs of the library proves the orderings under the same
+ * The fast paths of lock and unlock; they return false if the slow path is needed. gp/README.md of the library proves the orderings under the same
  * labels. If readers have to fence, or the linker has given this program another stillpoint_started than the library's, the thread's record is never
  * cached here, so both return false. `*started` is read after the record, which a signal handler may have cached in between.
  */
