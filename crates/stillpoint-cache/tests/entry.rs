@@ -378,6 +378,22 @@ fn a_call_inside_of_a_compute_of_its_key_panics_or_is_not_kept() {
 }
 
 #[test]
+fn a_loader_that_finds_nothing_answers_all_who_wait() {
+    let cache = cache();
+    let mut load = pin!(cache.optionally_get_with_async(&1, async {
+        pend().await;
+        None
+    }));
+    let mut other = pin!(cache.optionally_get_with_async(&1, async { unreachable!() }));
+    assert!(poll(&mut load).is_pending() && poll(&mut other).is_pending());
+    assert_eq!(poll(&mut load), Poll::Ready(None));
+    assert_eq!(poll(&mut other), Poll::Ready(None));
+    let mut again = pin!(cache.optionally_get_with_async(&1, async { Some(3) }));
+    assert_eq!(poll(&mut again), Poll::Ready(Some(3)));
+    assert_eq!(cache.get(&1), Some(3));
+}
+
+#[test]
 fn computes_and_loads_of_one_key_wait_for_each_other() {
     let cache = cache();
     let add = |entry: Option<Entry<u64, u64>>| async move {

@@ -157,8 +157,12 @@ fn names_are_taken_until_what_has_them_is_removed() {
     exporter.add_tenant("a", &tenant).unwrap();
     exporter.add_tenant("a", &tenant).unwrap_err();
     exporter.add_tenant(OTHER, &tenant).unwrap_err();
+    let cache = Cache::<u64, u64>::with_entries(1);
+    exporter.add_cache("a", &cache).unwrap();
+    exporter.add_cache("a", &cache).unwrap_err();
     assert!(exporter.remove_domain("a") && !exporter.remove_domain("a"));
     assert!(exporter.remove_tenant("a") && !exporter.remove_tenant("a"));
+    assert!(exporter.remove_cache("a") && !exporter.remove_cache("a"));
     assert!(!scrape(&exporter).contains("\"a\""));
     exporter.add_domain("a", &domain).unwrap();
     exporter.add_tenant("a", &tenant).unwrap();
