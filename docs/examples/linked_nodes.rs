@@ -1,5 +1,5 @@
 //! A session table of linked nodes: readers follow the links in a section, writers link and unlink under a
-//! bucket's lock, and each unlinked node is retired. The manual's chapter "From a locked map to RCU", step 2.
+//! bucket's lock, and each unlinked node is retired. The manual's chapter "From dashmap and locked maps".
 //!
 //! `cargo run -p stillpoint-manual --example linked_nodes`
 

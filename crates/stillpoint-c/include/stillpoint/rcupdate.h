@@ -6,8 +6,8 @@
  *  - rcu_read_unlock() without a lock does nothing (debug builds report it).
  *  - A wait inside one's own section, where the kernel would hang, ends the process with a message: a caller that went on would free memory
  *    that it still uses. call_rcu() with a queued head does so, too. The native functions return -EDEADLK and -EBUSY.
- *  - kvfree_rcu() and kfree_rcu() free blocks of malloc() and return 0. With one argument, -ENOMEM inside a section if memory is short; with
- *    two, -EINVAL if the head lies beyond the block's first 4,096 bytes.
+ *  - kvfree_rcu() and kfree_rcu() free blocks of malloc() and return 0. With one argument, -ENOMEM in a section or callback if memory is
+ *    short; with two, -EINVAL if the head lies beyond the block's first 4,096 bytes.
  *  - struct rcu_head is a macro for struct stillpoint_head (four words).
  *  - A reader leaves an srcu_struct on the thread that entered it; one that cannot uses stillpoint_domain_guard().
  */

@@ -8,7 +8,7 @@
 //! between threads, and be held across an `.await`.
 //!
 //! * [`read_lock`] is a section of the calling thread, as fast as that of the crate.
-//! * [`read_lock_owned`] begins a section that belongs to its guard, for some 10 nanoseconds: for a
+//! * [`read_lock_owned`] begins a section that belongs to its guard, for about 5 nanoseconds: for a
 //!   task, a request, an object.
 //! * [`synchronize`], [`synchronize_async`], [`call`], [`barrier`] wait for them, until the last
 //!   one that had begun before has left, and some microseconds more. Waiters sleep, and the reader
