@@ -6,8 +6,7 @@
 //! next. Each range belongs to a node, and returns to that node's pool after a drain, whichever
 //! thread frees it.
 
-use super::space::{RANGE_BYTES, Range};
-use stillpoint_platform::memory;
+use super::space::{Range, has_memory_for};
 
 /// Largest size in pages of which there is a pool; there is one of each size below.
 pub(crate) const CLASSES: u32 = 256;
@@ -138,8 +137,8 @@ impl Node {
             } else {
                 pool.spare.div_ceil(4)
             };
-            let bytes = (out.len() + count) * RANGE_BYTES;
-            if count > 0 && (out.try_reserve(count).is_err() || !memory::is_there_for(bytes)) {
+            if count > 0 && (!has_memory_for(out.len() + count) || out.try_reserve(count).is_err())
+            {
                 continue;
             }
             out.extend(

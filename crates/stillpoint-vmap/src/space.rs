@@ -6,9 +6,13 @@
 //! (`node.rs`), so it is asked for some tens of ranges at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use stillpoint_platform::memory;
 
-/// Upper bound on the bytes that it takes to purge a range, and to give it to the free space.
-pub(crate) const RANGE_BYTES: usize = 128;
+/// Returns whether there is memory to purge `count` ranges, and to give them to the free space.
+pub(crate) fn has_memory_for(count: usize) -> bool {
+    // A node of each tree, and for each range its part of others, and of lists.
+    memory::is_there_for(1024 + count * 128)
+}
 
 /// A range of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,6 +18,7 @@ use setup::{
 };
 use std::{
     collections::BTreeMap,
+    iter,
     os::fd::AsRawFd,
     ptr,
     sync::atomic::{AtomicBool, Ordering},
@@ -48,32 +49,48 @@ fn alloc_reports_that_there_is_no_memory() {
     }
 }
 
-/// The process would end at an allocation that fails and may not.
+/// A refused allocation that cannot report failure would end the process.
 #[test]
 fn alloc_and_drain_end_well_with_any_amount_of_memory() {
-    const AREAS: usize = 2_050;
-    // Larger than what pools keep, and every other one is freed, so that no two ranges merge.
-    const PAGES: usize = 257;
-    let mut drained = [0; 2];
-    for (bytes, drains) in (0..160_000)
-        .step_by(4_000)
-        .flat_map(|bytes| [(bytes, true), (bytes, false)])
-    {
-        let mib = (AREAS * (PAGES + 1) * PAGE).div_ceil(1 << 20);
+    // Larger than what pools keep.
+    const LEN: usize = 257 * PAGE;
+    // Fills an arena for `count` areas, frees every other one, so that no two ranges merge, and drains
+    // `before` of them; then drains the rest, or allocates, with `bytes` of memory.
+    let drain = |count: usize, before: usize, bytes: usize, drains: bool| {
+        let mib = (count * (LEN + PAGE)).div_ceil(1 << 20);
         let arena = arena_with(mib, |builder| builder.lazy_limit(1 << 36));
-        let mut areas: Vec<_> = (0..AREAS)
-            .filter_map(|_| arena.alloc(PAGES * PAGE, 1).ok().map(Some))
-            .collect();
-        areas.iter_mut().step_by(2).for_each(|area| *area = None);
-        if drains {
-            let result = with_memory(bytes, || arena.drain());
-            drained[usize::from(result.is_ok())] += 1;
-        } else {
+        // Takes all of the address space, with guard pages or without.
+        let areas: Vec<_> = iter::from_fn(|| arena.alloc(LEN, 1).ok()).collect();
+        let mut kept = Vec::new();
+        for (number, area) in areas.into_iter().enumerate() {
+            match number {
+                _ if number % 2 == 1 => kept.push(area),
+                _ => drop(area),
+            }
+            if number == 2 * before {
+                arena.drain().unwrap();
+            }
+        }
+        let drained = drains.then(|| with_memory(bytes, || arena.drain()).is_ok());
+        if !drains {
             // Drains first: there is no other address space.
-            let _ = with_memory(bytes, || arena.alloc(2 * PAGES * PAGE, 1));
+            let _ = with_memory(bytes, || arena.alloc(LEN, 1));
         }
         arena.drain().unwrap();
-        assert!(arena.alloc(PAGES * PAGE, 1).is_ok());
+        assert!(arena.alloc(LEN, 1).is_ok());
+        drained
+    };
+    let mut drained = [0; 2];
+    for drains in [true, false] {
+        for bytes in (0..200_000).step_by(8_000) {
+            drained[usize::from(drain(2_050, 0, bytes, drains) == Some(true))] += 1;
+        }
+        // One range more, which a full node of a tree may have no place for.
+        for (before, bytes) in
+            (8..14).flat_map(|before| (0..1_500).step_by(30).map(move |bytes| (before, bytes)))
+        {
+            drain(2 * before + 4, before, bytes, drains);
+        }
     }
     assert!(drained.iter().all(|&times| times > 0), "{drained:?}");
 }

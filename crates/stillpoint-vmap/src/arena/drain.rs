@@ -17,12 +17,11 @@ use super::{
 };
 use crate::{
     node::{CLASSES, Freed, Home, Node},
-    space::{RANGE_BYTES, Range, merge},
+    space::{Range, has_memory_for, merge},
 };
 use stillpoint::{Cookie, Domain, internal::wait_until};
 use stillpoint_platform::{
     clock::{self, Nanos},
-    memory,
     mmap::{Advice, Refused},
     sync::{MutexGuard, Ordering},
 };
@@ -115,7 +114,7 @@ impl ArenaState {
         while let Some(oldest) = queue.front()
             && is_due(oldest)
         {
-            if !memory::is_there_for(oldest.ranges.len() * RANGE_BYTES) {
+            if !has_memory_for(oldest.ranges.len()) {
                 result = result.and(Err(NO_MEMORY));
                 break;
             }

@@ -3,7 +3,7 @@
 use super::state::{ArenaState, add};
 use crate::{
     node::{Freed, Home, Node},
-    space::Range,
+    space::{Range, has_memory_for},
 };
 use stillpoint_platform::{
     mmap::Advice,
@@ -88,7 +88,7 @@ impl ArenaState {
     }
 
     /// Purges a range that has left the map but cannot be recorded, after a grace period. If the
-    /// caller may not wait, or the system refuses, the range is leaked.
+    /// caller may not wait, the system refuses, or there is still no memory, the range is leaked.
     #[cold]
     #[inline(never)]
     fn drain_now(&self, range: Range) {
@@ -97,7 +97,7 @@ impl ArenaState {
         }
         self.domain.synchronize();
         let (_, purged) = self.advise([range].into_iter(), self.settings.purge);
-        if purged.is_ok() {
+        if purged.is_ok() && has_memory_for(1) {
             self.release(vec![range]);
         }
     }
