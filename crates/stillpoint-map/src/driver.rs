@@ -34,14 +34,11 @@ impl<C: HasTables> Shared<C> {
     /// Creates one in `domain` (`None`: the global one) whose table has room for `entries`. If `stays`, it
     /// never shrinks below that. Returns `None` without memory.
     pub fn of(domain: Option<Kept>, entries: usize, stays: bool) -> Option<Arc<Self>> {
+        let core = C::new(entries, stays)?;
+        let domain = UnsafeCell::new(domain);
         // `Arc::new` ends the process without it: the counts lie beside what is shared.
-        if !is_there_for(size_of::<Self>() + 2 * size_of::<usize>()) {
-            return None;
-        }
-        Some(Arc::new(Self {
-            core: C::new(entries, stays)?,
-            domain: UnsafeCell::new(domain),
-        }))
+        is_there_for(size_of::<Self>() + 2 * size_of::<usize>())
+            .then(|| Arc::new(Self { core, domain }))
     }
 }
 

@@ -5,9 +5,12 @@
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
 
-use common::panic_message;
+use common::{
+    panic_message,
+    refusing::{Refusing, with_memory},
+};
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
+    alloc::{GlobalAlloc, Layout},
     cell::Cell,
     hash::{BuildHasherDefault, Hasher},
     ptr,
@@ -27,7 +30,7 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
+// SAFETY: all is done by `Refusing`; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (from, to) = SIZES.get();
@@ -38,13 +41,13 @@ unsafe impl GlobalAlloc for Allocator {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         BYTES.set(BYTES.get() + layout.size());
         // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
+        unsafe { Refusing.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         FREED.set(FREED.get() + 1);
-        // SAFETY: the caller's promise; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
+        // SAFETY: the caller's promise; the block came from `Refusing`.
+        unsafe { Refusing.dealloc(block, layout) };
     }
 }
 
@@ -100,6 +103,21 @@ fn first_reservation_without_memory_is_an_error() {
         reserved.is_err()
     };
     assert_eq!((1..2048).filter(|size| fails_without(*size)).count(), 2);
+}
+
+/// A refused allocation that cannot report failure would end the process.
+#[test]
+fn first_reservation_ends_well_with_any_amount_of_memory() {
+    for bytes in (0..2048).step_by(8) {
+        let (hashed, copies) = (HashMap::<u64, u64>::new(), CopyMap::<u64, u64>::new());
+        let (hashed, copies) = (hashed.pin(), copies.pin());
+        for _ in 0..2 {
+            let _ = with_memory(bytes, || hashed.try_reserve(10));
+            let _ = with_memory(bytes, || copies.try_reserve(10));
+        }
+        hashed.try_reserve(10).unwrap();
+        copies.try_reserve(10).unwrap();
+    }
 }
 
 /// The system refuses the table, which is larger than all of its memory, and nothing is touched.
