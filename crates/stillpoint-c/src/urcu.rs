@@ -64,8 +64,6 @@ pub unsafe extern "C" fn stillpoint_urcu_start_thread_(
     run: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
-    /// Upper bound in bytes on what starting a thread allocates.
-    const START_BYTES: usize = 4096;
     /// Lets another thread have it.
     struct Argument(*mut c_void);
     // SAFETY: the caller's promise.
@@ -76,21 +74,18 @@ pub unsafe extern "C" fn stillpoint_urcu_start_thread_(
         }
     }
     catch_panic_or(libc::EAGAIN, || {
-        if !raw::is_there_for(START_BYTES) {
-            return libc::ENOMEM;
-        }
         let argument = Argument(argument);
         let work = move || {
             // SAFETY: the caller's promise.
             unsafe { run(argument.get()) };
         };
-        match raw::start_thread("stillpoint/urcu".to_owned(), work) {
+        match raw::start_thread("stillpoint/urcu", work) {
             Ok(started) => {
                 // SAFETY: the caller's promise.
                 unsafe { thread.write(started.into_pthread_t()) };
                 0
             }
-            Err(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
+            Err(error) => error.raw_os_error().unwrap_or(libc::ENOMEM),
         }
     })
 }

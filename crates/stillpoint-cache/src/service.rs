@@ -158,7 +158,7 @@ pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     let mut tasks = lock(&service.tasks);
     tasks.visits.add(at, what);
     if !tasks.is_running && clock::now() >= tasks.starts {
-        tasks.is_running = thread::spawn("stillpoint/cache".to_owned(), || service.run()).is_ok();
+        tasks.is_running = thread::spawn("stillpoint/cache", || service.run()).is_ok();
         tasks.starts = clock::now() + GAP;
     }
     let is_running = tasks.is_running;

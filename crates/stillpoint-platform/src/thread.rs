@@ -4,6 +4,7 @@
 //! the C library wrote for it, above all its destructor. That ordering is internal to the C
 //! library, so there is no model of it.
 
+use crate::memory;
 use std::{io, num::NonZeroU64};
 
 pub use crate::seam::thread::token;
@@ -122,6 +123,9 @@ const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     ]
 };
 
+/// Upper bound on what starting a thread allocates, in bytes.
+pub const START_BYTES: usize = 4096;
+
 /// Starts a thread of the library that runs `work`. It inherits neither the signal mask nor the
 /// scheduling of the calling thread: it blocks all signals except those of a crash, and has the main
 /// thread's affinity, and its policy and nice value where the kernel permits that.
@@ -133,8 +137,12 @@ const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
 ///
 /// # Errors
 ///
-/// If the system refuses the thread.
-pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+/// If the system refuses the thread, or there is no memory for it.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    if !memory::is_there_for(START_BYTES) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let name = name.to_owned();
     let work = move || {
         inherited::follow_main_thread();
         work();

@@ -73,8 +73,7 @@ impl Background {
         let Some(kept) = keep() else {
             return;
         };
-        if self.ensure_started() {
-            lock(&self.queue).push(kept);
+        if self.ensure_started() && self.enqueue(kept) {
             self.wake.signal();
         } else {
             // Acquire, pairs with `tell`, as in `run`: the reclaim sees the usage that other tellers
@@ -86,11 +85,22 @@ impl Background {
         }
     }
 
+    /// Returns false if there is no memory.
+    fn enqueue(&self, tenant: Arc<Memcg>) -> bool {
+        let mut queue = lock(&self.queue);
+        let has_room = queue.try_reserve(1).is_ok();
+        if has_room {
+            queue.push(tenant);
+        }
+        has_room
+    }
+
+    /// Returns false if the thread cannot be started, or has been stopped.
     fn ensure_started(self: &Arc<Self>) -> bool {
         let mut state = lock(&self.state);
         if *state == State::NotStarted {
             let this = Arc::clone(self);
-            if thread::spawn("stillpoint/high".to_owned(), move || this.run()).is_ok() {
+            if thread::spawn("stillpoint/high", move || this.run()).is_ok() {
                 *state = State::Running;
             }
         }

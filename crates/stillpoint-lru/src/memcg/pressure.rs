@@ -216,7 +216,7 @@ impl PressureWatch {
             stopped,
             process,
         };
-        let handle = thread::spawn("stillpoint/psi".to_owned(), move || watcher.run(source))
+        let handle = thread::spawn("stillpoint/psi", move || watcher.run(source))
             .map_err(PressureError::Thread)?;
         Ok(Pressure {
             state,

@@ -131,13 +131,14 @@ impl Tree {
     /// Returns an upper bound on the bytes that a reclaim pass takes beside its list of tenants.
     pub(super) fn pass_bytes(&self) -> usize {
         let entries = self.lists.read(Vec::len) + self.shrinkers.read(Vec::len);
-        (1 << 10) + entries * size_of::<usize>()
+        // The rest is for deferred work.
+        entries * size_of::<usize>() + (1 << 10)
     }
 
-    /// Returns a number for a new tenant, for which all arrays have room, and there is memory.
+    /// Returns a number for a new tenant, for which there is room in all arrays, and memory.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
         let number = self.reserve_number()?;
-        // After the arrays that were replaced have been retired, which may take memory, too.
+        // Checked last: retiring the arrays that were replaced may take memory.
         if memory::is_there_for(TENANT_BYTES + numa::count() * NODE_BYTES) {
             return Ok(number);
         }
@@ -145,7 +146,7 @@ impl Tree {
         Err(CreateError::OutOfMemory)
     }
 
-    /// Returns a number for which all arrays have room, and its way back, too.
+    /// Reserves a number that all arrays and the list of free numbers have room for.
     fn reserve_number(&self) -> Result<u32, CreateError> {
         // Dropped after the lock.
         let mut replaced = Vec::new();

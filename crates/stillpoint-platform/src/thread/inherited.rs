@@ -239,7 +239,7 @@ mod tests {
     /// Returns the result of `look` on a thread that the library starts.
     fn seen<R: Send + 'static>(look: impl FnOnce() -> R + Send + 'static) -> R {
         let (tell, told) = channel();
-        let thread = thread::spawn("seen".into(), move || tell.send(look()).unwrap()).unwrap();
+        let thread = thread::spawn("seen", move || tell.send(look()).unwrap()).unwrap();
         let seen = told.recv().unwrap();
         thread.join();
         seen

@@ -25,13 +25,12 @@
 
 use super::{
     seq::Cookie,
-    server::{ENDED, LONGEST_SLEEP, Pace, Round, SERVES, START_BYTES, Served},
+    server::{ENDED, LONGEST_SLEEP, Pace, Round, SERVES, Served},
 };
 use crate::platform::{
     clock::{self, Nanos},
     event::EventCount,
     fork::{AtForkHandle, ForkReset},
-    memory,
     race::RaceCell,
     refused,
     sync::{Mutex, lock},
@@ -258,11 +257,8 @@ impl Pool {
 
     /// Starts a thread, which is idle at first.
     fn start(&'static self, state: &mut State) -> io::Result<()> {
-        if !memory::is_there_for(START_BYTES) {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
         // Detached: no thread waits for its end.
-        thread::spawn(state.name.clone(), || self.run())?;
+        thread::spawn(&state.name, || self.run())?;
         state.threads += 1;
         state.idle += 1;
         Ok(())

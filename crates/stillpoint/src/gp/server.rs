@@ -53,9 +53,6 @@ use crate::platform::{
 };
 use std::{cell::Cell, fmt, io, sync::OnceLock};
 
-/// Upper bound on what the start of a thread allocates, in bytes.
-pub(super) const START_BYTES: usize = 4096;
-
 /// The first sleep lasts this long at most; each further one twice as long as the last, up to
 /// [`LONGEST_SLEEP`]. The bounds are a safety net, and pace stall reports: the proof that a waiter
 /// is woken does not need them.

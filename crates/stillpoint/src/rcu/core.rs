@@ -132,7 +132,7 @@ impl<P: Policy> Inner<P> {
                 if inner.parts.engine().shares_service() {
                     return pool::enroll(inner, name).map(|()| Server::Pool);
                 }
-                platform_thread::spawn(name, move || {
+                platform_thread::spawn(&name, move || {
                     if inner.parts.engine().serve(&*inner) == Served::Stopped {
                         inner.finish();
                     }

@@ -149,7 +149,7 @@ impl Thread {
         };
         Ok(Self {
             signal: Arc::clone(signal),
-            thread: thread::spawn("stillcache/tidy".to_owned(), run)?,
+            thread: thread::spawn("stillcache/tidy", run)?,
             process: process::id(),
         })
     }

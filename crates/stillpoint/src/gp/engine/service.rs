@@ -46,7 +46,7 @@ use crate::{
         seq::Cookie,
         server::{
             ENDED, End, FIRST_SLEEP, Idle, LONGEST_SLEEP, MOST_FAILURES, Pace, Round, SERVES,
-            START_BYTES, Served, Server, State, is_service_thread,
+            Served, Server, State, is_service_thread,
         },
         work::{Outlook, Work},
     },
@@ -183,7 +183,7 @@ impl<P: Policy> Engine<P> {
         if !matches!(*state, State::NotStarted | State::Resting(_)) {
             return Ok(());
         }
-        if !memory::is_there_for(START_BYTES) {
+        if !memory::is_there_for(thread::START_BYTES) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let server = spawn(self.thread_name())?;

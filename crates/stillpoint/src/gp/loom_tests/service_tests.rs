@@ -58,7 +58,7 @@ impl<P: Policy> Job<P> {
             Err(io::ErrorKind::WouldBlock.into())
         });
         *lock(&job.engine.service.state) = State::Running {
-            server: Server::Thread(thread::spawn("model".to_owned(), || ()).unwrap()),
+            server: Server::Thread(thread::spawn("model", || ()).unwrap()),
             ended: Vec::new(),
         };
         job.engine.service.signs.set_runs();
