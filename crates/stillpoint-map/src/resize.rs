@@ -142,7 +142,7 @@ impl Units {
                 Chunk::LeftOut => LEFT_OUT,
             };
             let next = Count((count.0 + units as u64) | left_out);
-            // AcqRel, pairs with `add_done`: who is last has seen all units moved.
+            // AcqRel, pairs with `add_done`: the thread that counts the last unit has seen all units moved.
             let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
             if won.is_err() {
                 continue;

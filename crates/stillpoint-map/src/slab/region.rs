@@ -190,7 +190,7 @@ impl Region {
         }
     }
 
-    /// Keeps a run from being taken up, under the arena's lock.
+    /// Marks a run as unavailable. Called under the arena's lock.
     pub fn make_unavailable(&self, run: usize) {
         // Acquire, pairs with `make_available`: what its caller has seen of the run's word.
         self.available.fetch_and(!(1 << run), Ordering::Acquire);

@@ -43,7 +43,7 @@ impl Domain {
     ///
     /// An object counts for its block. One with a destructor may own more, and counts for 1 KiB at
     /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and those
-    /// of more than a quarter of the budget (128 KiB at least), are freed on the service thread, and count towards no
+    /// larger than a quarter of the budget, or than 128 KiB if that is more, are freed on the service thread, and count towards no
     /// thread's quota; others are freed by the retiring thread. Past the budget, a thread that
     /// retires objects with destructors waits for those before it to run, so hold no lock that they
     /// take. May be called inside sections, callbacks and thread-local destructors; not in signal

@@ -1,4 +1,4 @@
-//! An allocator that refuses a thread what is beyond an allowance.
+//! An allocator that can limit how much a thread allocates.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -34,8 +34,7 @@ unsafe impl GlobalAlloc for Refusing {
     }
 }
 
-/// Returns the result of `work`, during which this thread can allocate `bytes` bytes, and what it
-/// frees.
+/// Runs `work`, during which this thread may allocate `bytes` bytes, plus what it frees.
 pub fn with_memory<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     LEFT.set(Some(bytes));
     let result = work();
@@ -43,7 +42,7 @@ pub fn with_memory<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Returns the result of `work`, during which this thread can allocate nothing.
+/// Runs `work`, during which this thread can allocate nothing.
 pub fn without_memory<R>(work: impl FnOnce() -> R) -> R {
     with_memory(0, work)
 }

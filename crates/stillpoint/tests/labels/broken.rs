@@ -25,7 +25,7 @@ impl Cell {
     }
 
     fn stop(&self) {
-        // Release, pairs with `run`: what was queued is seen by the last look.
+        // Release, pairs with `Cell::run`: what was queued is seen by the last look.
         self.stop.store(true, Ordering::Release);
         // AcqRel, pairs with `run`:
         // the same.
@@ -102,7 +102,7 @@ fn an_access_without_an_explanation_is_found() {
             "        self.value.store",
             "        self.value.touch();\n        self.value.store",
         ),
-        ("// Release, pairs with `run`: what", "// What"),
+        ("// Release, pairs with `Cell::run`: what", "// What"),
         ("// AcqRel, pairs with `run`:\n        // the same.", ""),
         (" // Acquire, pairs with `stop`.", ""),
         ("        // Needs no partner: the lock orders it.\n", ""),
@@ -114,6 +114,7 @@ fn an_access_without_an_explanation_is_found() {
         ),
         // A partner that is not there, or has no name.
         ("pairs with `run`", "pairs with `walk`"),
+        ("pairs with `Cell::run`", "pairs with `run::walk`"),
         ("pairs with `stop`", "pairs with the other"),
         // The same in code that is not a test's.
         ("#[cfg(all(test, not(loom)))]\n", "#[cfg(not(loom))]\n"),

@@ -48,7 +48,7 @@ fn family(label: &str) -> &str {
 }
 
 /// The functions that a comment says an access pairs with: the names in quotes up to a colon, a
-/// semicolon or a full stop.
+/// semicolon or a full stop that a space follows.
 fn partners(comment: &str) -> Option<Vec<String>> {
     let comment = comment.replace('\n', " ").to_lowercase().replace("  ", " ");
     let (_, partners) = comment.split_once("pairs with ")?;
