@@ -4,6 +4,7 @@
 use crate::{
     domain::{Domain, pointer},
     ffi::{Errno, catch_panic_or, check, done, misuse},
+    reader::FIRST_USE,
     static_domain::QSBR,
     thread::{self, cache_record, qsbr_record, release_qsbr_record, watch_exit},
 };
@@ -39,7 +40,7 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
         if raw::is_exiting() {
             return Err(libc::ESRCH.into());
         }
-        if !watch_exit() {
+        if !raw::is_there_for(FIRST_USE) || !watch_exit() {
             return Err(libc::ENOMEM.into());
         }
         let record = raw::register_qsbr(QSBR.get());
@@ -85,6 +86,16 @@ pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
         if raw::is_exiting() {
             release_qsbr_record();
         }
+        Ok(())
+    })
+}
+
+/// Takes the calling thread offline, and leaves it registered in the destructors of
+/// pthread_key_create(), too; not for programs. stillpoint_qsbr_online() ends it.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_qsbr_pause_() -> c_int {
+    done(|| {
+        go_offline(registered()?);
         Ok(())
     })
 }

@@ -22,8 +22,9 @@ use stillpoint::{raw, tasks_trace};
 #[repr(transparent)]
 pub struct Record(raw::Record);
 
-/// Upper bound in bytes on what the registration of a thread allocates.
-const FIRST_USE: usize = 64 << 10;
+/// Upper bound in bytes on what the registration of a thread allocates, also if it is the domain's
+/// first.
+pub(crate) const FIRST_USE: usize = 64 << 10;
 
 /// Returns whether the calling thread is registered in `domain`, or there is memory for that.
 /// kfree_rcu() with a head needs none.
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) 
 }
 
 fn register(domain: &stillpoint::Domain) -> Result<(), Errno> {
-    match raw::register(domain) {
+    match may_register(domain) && raw::register(domain) {
         true => Ok(()),
         false if raw::is_exiting() => Err(libc::ESRCH.into()),
         false => Err(libc::ENOMEM.into()),

@@ -84,7 +84,7 @@ struct reader_state begin_wait(int flavour)
     struct reader_state state = {.was_online = flavour == STILLPOINT_URCU_QSBR_ && stillpoint_qsbr_is_online()};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state.cancel_state);
     if (state.was_online) {
-        stillpoint_qsbr_offline();
+        stillpoint_qsbr_pause_();
     }
     return state;
 }

@@ -1562,6 +1562,12 @@ int stillpoint_qsbr_unregister(void);
 int stillpoint_qsbr_offline(void);
 
 /*
+ Takes the calling thread offline, and leaves it registered in the destructors of
+ pthread_key_create(), too; not for programs. stillpoint_qsbr_online() ends it.
+ */
+int stillpoint_qsbr_pause_(void);
+
+/*
  Brings the calling thread online again: urcu_qsbr_thread_online(). -EPERM if it is not a QSBR
  reader.
  */

@@ -150,7 +150,7 @@ public:
     {
         if (was_online_) {
             detail::leave(rcu_qsbr_default_domain());
-            ::stillpoint_qsbr_offline();
+            ::stillpoint_qsbr_pause_();
         }
     }
 

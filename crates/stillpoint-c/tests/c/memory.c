@@ -109,6 +109,21 @@ static void reserve(void)
     CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
 }
 
+static void *registers(void *domain)
+{
+    struct stillpoint_domain_reader reader;
+    set_short(true);
+    CHECK(stillpoint_domain_register_thread(domain) == -ENOMEM);
+    CHECK(stillpoint_domain_reader_init(domain, &reader) == -ENOMEM);
+    CHECK(stillpoint_qsbr_register() == -ENOMEM);
+    set_short(false);
+    CHECK(stillpoint_domain_register_thread(domain) == 0);
+    CHECK(stillpoint_domain_reader_init(domain, &reader) == 0);
+    CHECK(stillpoint_qsbr_register() == 0);
+    CHECK(stillpoint_qsbr_unregister() == 0);
+    return NULL;
+}
+
 static void handles(void)
 {
     struct stillpoint_hierarchy *hierarchy, *other;
@@ -137,6 +152,8 @@ int main(void)
     CHECK(domain != NULL);
     with_and_without_service(NULL);
     with_and_without_service(domain);
+    run_thread(registers, NULL);
+    run_thread(registers, domain);
     CHECK(stillpoint_domain_destroy(domain) == 0);
     reserve();
     handles();

@@ -47,7 +47,7 @@ STILLPOINT_BOTH_(void, STILLPOINT_FLAVOUR_(quiescent_state), STILLPOINT_SUFFIXED
 
 /* QSBR: around anything that may block. Does nothing in an unregistered thread, and prints a message with STILLPOINT_DEBUG. */
 STILLPOINT_BOTH_(void, STILLPOINT_FLAVOUR_(thread_offline), STILLPOINT_SUFFIXED_(rcu_thread_offline), (void),
-    if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) { (void)stillpoint_qsbr_offline(); })
+    if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) { (void)stillpoint_qsbr_pause_(); })
 
 STILLPOINT_BOTH_(void, STILLPOINT_FLAVOUR_(thread_online), STILLPOINT_SUFFIXED_(rcu_thread_online), (void),
     if (STILLPOINT_FLAVOUR_NUMBER_ == STILLPOINT_URCU_QSBR_) { (void)stillpoint_qsbr_online(); })
