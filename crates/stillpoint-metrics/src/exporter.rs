@@ -28,9 +28,9 @@ const MOST_TENANTS: usize = 100;
 /// The name of the global domain.
 const GLOBAL: &str = "global";
 
-type ReadCache = Box<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
+type ReadCache = Arc<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
 
-type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
+type ReadMap = Arc<dyn Fn() -> usize + Send + Sync>;
 
 /// Exports statistics. This is a handle: clones are the same exporter.
 ///
@@ -121,7 +121,7 @@ impl Exporter {
     ///
     /// If another domain has the name.
     pub fn add_domain(&self, name: &str, domain: &Domain) -> Result<(), NameTaken> {
-        add(&mut self.lock().domains, name, || domain.clone())
+        self.add(name, domain.clone(), |sources| &mut sources.domains)
     }
 
     /// Removes the domain of that name. Returns whether there was one.
@@ -132,8 +132,7 @@ impl Exporter {
     }
 
     /// Adds a map, by a function that returns its number of entries: the `len` of any of Stillpoint's
-    /// maps and sets. The function must not use the exporter. The figures of the map's domain count
-    /// what the map has retired.
+    /// maps and sets. The figures of the map's domain count what the map has retired.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -154,10 +153,12 @@ impl Exporter {
         name: &str,
         entries: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Result<(), NameTaken> {
-        add(&mut self.lock().maps, name, || Box::new(entries))
+        let entries: ReadMap = Arc::new(entries);
+        self.add(name, entries, |sources| &mut sources.maps)
     }
 
-    /// Removes the map of that name. Returns whether there was one.
+    /// Removes the map of that name. Returns whether there was one. A scrape that has begun may still
+    /// call its function.
     pub fn remove_map(&self, name: &str) -> bool {
         let removed = remove(&mut self.lock().maps, name);
         // Dropped outside of the lock: the function may own the map, whose values may call us.
@@ -172,11 +173,11 @@ impl Exporter {
     /// If another watch has the name.
     #[cfg(target_os = "linux")]
     pub fn add_pressure(&self, name: &str, pressure: &Arc<Pressure>) -> Result<(), NameTaken> {
-        let mut sources = self.lock();
-        sources
-            .pressures
-            .retain(|(_, watch)| watch.strong_count() > 0);
-        add(&mut sources.pressures, name, || Arc::downgrade(pressure))
+        self.add(name, Arc::downgrade(pressure), |sources| {
+            let known = &mut sources.pressures;
+            known.retain(|(_, watch)| watch.strong_count() > 0);
+            known
+        })
     }
 
     /// Removes the watch of that name. Returns whether there was one.
@@ -241,10 +242,9 @@ impl Exporter {
         V: Send + Sync + 'static,
         S: std::hash::BuildHasher + Send + Sync + 'static,
     {
-        add(&mut self.lock().caches, name, || {
-            let cache = cache.clone();
-            Box::new(move || cache.statistics())
-        })
+        let cache = cache.clone();
+        let read: ReadCache = Arc::new(move || cache.statistics());
+        self.add(name, read, |sources| &mut sources.caches)
     }
 
     /// Removes the cache of that name. Returns whether there was one.
@@ -275,6 +275,22 @@ impl Exporter {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds a thing to a list. One that is refused is dropped after the lock, as it may call us.
+    fn add<T>(
+        &self,
+        name: &str,
+        thing: T,
+        list: impl FnOnce(&mut Sources) -> &mut Vec<(String, T)>,
+    ) -> Result<(), NameTaken> {
+        let mut sources = self.lock();
+        let list = list(&mut sources);
+        if list.iter().any(|(other, _)| other == name) {
+            return Err(NameTaken(name.to_owned()));
+        }
+        list.push((name.to_owned(), thing));
+        Ok(())
+    }
+
     /// Reads everything.
     fn samples(&self) -> Samples {
         // Dropped after the lock: we may be the last owner of a watch by then, and its drop waits for
@@ -293,17 +309,21 @@ impl Exporter {
         }
         let (mut tenants, other) = sources.tenants.samples();
         tenants.extend(other.map(|sum| (OTHER.to_owned(), sum)));
+        let domains = read(&sources.domains, |domain| DomainSample {
+            statistics: domain.statistics(),
+            budget: domain.budget() as u64,
+            stalled_for: stillpoint::internal::stalled_for(domain),
+        });
+        // Called and dropped after the lock: they may call us.
+        let (maps, caches) = (sources.maps.clone(), sources.caches.clone());
+        drop(sources);
         Samples {
-            domains: read(&sources.domains, |domain| DomainSample {
-                statistics: domain.statistics(),
-                budget: domain.budget() as u64,
-                stalled_for: stillpoint::internal::stalled_for(domain),
-            }),
-            maps: read(&sources.maps, |entries| entries()),
+            domains,
+            maps: read(&maps, |entries| entries()),
             #[cfg(target_os = "linux")]
             pressures: read(&watches, |watch| PressureSample::from(&**watch)),
             tenants,
-            caches: read(&sources.caches, |read| read()),
+            caches: read(&caches, |read| read()),
         }
     }
 }
@@ -328,18 +348,6 @@ struct Samples {
     pressures: Vec<(String, PressureSample)>,
     tenants: Vec<(String, TenantSample)>,
     caches: Vec<(String, stillpoint_cache::Statistics)>,
-}
-
-fn add<T>(
-    to: &mut Vec<(String, T)>,
-    name: &str,
-    make: impl FnOnce() -> T,
-) -> Result<(), NameTaken> {
-    if to.iter().any(|(other, _)| other == name) {
-        return Err(NameTaken(name.to_owned()));
-    }
-    to.push((name.to_owned(), make()));
-    Ok(())
 }
 
 fn remove<T>(from: &mut Vec<(String, T)>, name: &str) -> Option<T> {

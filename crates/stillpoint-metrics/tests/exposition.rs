@@ -242,6 +242,30 @@ fn a_map_says_how_many_entries_it_has() {
     assert!(!series(&exporter).contains_key(name));
 }
 
+/// A map's value that calls the exporter when it is dropped.
+struct Calls(Exporter);
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.0.remove_map("from a drop");
+    }
+}
+
+#[test]
+fn a_function_of_a_map_may_call_the_exporter() {
+    let exporter = Exporter::new();
+    let owned = Calls(exporter.clone());
+    let entries = move || usize::from(owned.0.remove_map("from a call"));
+    exporter.add_map("routes", entries).unwrap();
+    exporter.add_map("from a call", || 0).unwrap();
+    let refused = Calls(exporter.clone());
+    let entries = move || usize::from(refused.0.remove_map("never"));
+    exporter.add_map("routes", entries).unwrap_err();
+    let name = "stillpoint_map_entries{map=\"routes\"}";
+    assert_eq!(series(&exporter)[name], 1.0);
+    assert!(exporter.remove_map("routes"));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_watch_is_exported_while_it_has_an_owner() {
