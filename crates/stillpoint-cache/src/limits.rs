@@ -58,6 +58,13 @@ where
         })
     }
 
+    /// Returns whether the tenant has been [deleted](Self::delete).
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        // Nothing is published with it. A thread that has seen it under the lock sees it here, too.
+        self.handle.deleted.load(Ordering::Relaxed)
+    }
+
     /// Sets the bytes that are never taken from the tenant for others. 0 by default.
     pub fn set_min(&self, bytes: u64) {
         self.set_limits(|limits| limits.min = bytes);

@@ -33,7 +33,8 @@ fn what_views_of_a_deleted_tenant_do_is_counted_above() {
     let above = cache.tenant("above");
     let (deleted, other) = (above.tenant("deleted"), above.tenant("other"));
     use_it(&deleted);
-    assert!(deleted.delete());
+    assert!(deleted.delete() && deleted.is_deleted());
+    assert!(!other.is_deleted() && !above.is_deleted());
     assert_eq!(counts(&above.statistics()), times(1));
     use_it(&deleted);
     use_it(&deleted.clone());

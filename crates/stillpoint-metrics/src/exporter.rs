@@ -8,9 +8,11 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{
     error::Error,
     fmt,
+    hash::{BuildHasher, Hash},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use stillpoint::Domain;
+use stillpoint_cache::Cache;
 
 #[cfg(target_os = "linux")]
 use crate::family::{PRESSURE, PressureSample};
@@ -28,7 +30,26 @@ const MOST_TENANTS: usize = 100;
 /// The name of the global domain.
 const GLOBAL: &str = "global";
 
-type ReadCache = Arc<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
+/// A cache, or a tenant of one, of whatever types.
+trait ReadCache: Send + Sync {
+    fn is_deleted(&self) -> bool;
+    fn statistics(&self) -> stillpoint_cache::Statistics;
+}
+
+impl<K, V, S> ReadCache for Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn is_deleted(&self) -> bool {
+        self.is_deleted()
+    }
+
+    fn statistics(&self) -> stillpoint_cache::Statistics {
+        self.statistics()
+    }
+}
 
 type ReadMap = Arc<dyn Fn() -> usize + Send + Sync>;
 
@@ -47,7 +68,7 @@ struct Sources {
     #[cfg(target_os = "linux")]
     pressures: Vec<(String, Weak<Pressure>)>,
     tenants: Tenants<stillpoint_lru::Tenant>,
-    caches: Vec<(String, ReadCache)>,
+    caches: Vec<(String, Arc<dyn ReadCache>)>,
 }
 
 /// The error if something of the same kind is exported under that name already. Choose another name,
@@ -218,7 +239,7 @@ impl Exporter {
         self.lock().tenants.remove(name)
     }
 
-    /// Adds a cache, or a tenant of one.
+    /// Adds a cache, or a tenant of one until it is deleted.
     ///
     /// ```
     /// # use stillpoint_cache::Cache;
@@ -232,19 +253,15 @@ impl Exporter {
     /// # Errors
     ///
     /// If another cache has the name.
-    pub fn add_cache<K, V, S>(
-        &self,
-        name: &str,
-        cache: &stillpoint_cache::Cache<K, V, S>,
-    ) -> Result<(), NameTaken>
+    pub fn add_cache<K, V, S>(&self, name: &str, cache: &Cache<K, V, S>) -> Result<(), NameTaken>
     where
-        K: std::hash::Hash + Eq + Send + Sync + 'static,
+        K: Hash + Eq + Send + Sync + 'static,
         V: Send + Sync + 'static,
-        S: std::hash::BuildHasher + Send + Sync + 'static,
+        S: BuildHasher + Send + Sync + 'static,
     {
-        let cache = cache.clone();
-        let read: ReadCache = Arc::new(move || cache.statistics());
-        self.add(name, read, |sources| &mut sources.caches)
+        drop(self.take_deleted());
+        let cache: Arc<dyn ReadCache> = Arc::new(cache.clone());
+        self.add(name, cache, |sources| &mut sources.caches)
     }
 
     /// Removes the cache of that name. Returns whether there was one.
@@ -291,8 +308,17 @@ impl Exporter {
         Ok(())
     }
 
+    /// Takes out the deleted tenants of caches, to be dropped after the lock.
+    fn take_deleted(&self) -> Vec<(String, Arc<dyn ReadCache>)> {
+        let caches = &mut self.lock().caches;
+        caches
+            .extract_if(.., |(_, cache)| cache.is_deleted())
+            .collect()
+    }
+
     /// Reads everything.
     fn samples(&self) -> Samples {
+        drop(self.take_deleted());
         // Dropped after the lock: we may be the last owner of a watch by then, and its drop waits for
         // its thread, which may call us.
         #[cfg(target_os = "linux")]
@@ -323,7 +349,7 @@ impl Exporter {
             #[cfg(target_os = "linux")]
             pressures: read(&watches, |watch| PressureSample::from(&**watch)),
             tenants,
-            caches: read(&caches, |read| read()),
+            caches: caches.iter().filter_map(own_statistics).collect(),
         }
     }
 }
@@ -348,6 +374,14 @@ struct Samples {
     pressures: Vec<(String, PressureSample)>,
     tenants: Vec<(String, TenantSample)>,
     caches: Vec<(String, stillpoint_cache::Statistics)>,
+}
+
+/// Reads a cache; `None` for a tenant that is deleted meanwhile, so that it may be its parent that was read.
+fn own_statistics(
+    (name, cache): &(String, Arc<dyn ReadCache>),
+) -> Option<(String, stillpoint_cache::Statistics)> {
+    let statistics = cache.statistics();
+    (!cache.is_deleted()).then(|| (name.clone(), statistics))
 }
 
 fn remove<T>(from: &mut Vec<(String, T)>, name: &str) -> Option<T> {

@@ -242,6 +242,29 @@ fn a_map_says_how_many_entries_it_has() {
     assert!(!series(&exporter).contains_key(name));
 }
 
+#[test]
+fn a_deleted_tenant_of_a_cache_does_not_show_its_parent() {
+    let (exporter, cache) = (Exporter::new(), Cache::<u64, u64>::with_entries(10));
+    let add = |tenant: &Cache<u64, u64>| exporter.add_cache("alice", tenant);
+    let hits = || {
+        let name = "stillpoint_cache_hits_total{cache=\"alice\"}";
+        series(&exporter).get(name).copied()
+    };
+    let alice = cache.tenant("alice");
+    add(&alice).unwrap();
+    cache.insert(1, 1);
+    assert_eq!((cache.get(&1), hits()), (Some(1), Some(0.0)));
+    assert!(alice.delete());
+    assert_eq!(hits(), None);
+    // The name is free after the scrape, and without one.
+    let alice = cache.tenant("alice");
+    add(&alice).unwrap();
+    assert_eq!(hits(), Some(0.0));
+    assert!(alice.delete());
+    add(&cache.tenant("alice")).unwrap();
+    assert_eq!(hits(), Some(0.0));
+}
+
 /// A map's value that calls the exporter when it is dropped.
 struct Calls(Exporter);
 
