@@ -3,12 +3,27 @@
 use std::{
     env,
     io::{self, IsTerminal},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
 use ratatui::{
     DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    crossterm::{
+        cursor::Show,
+        event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+        execute,
+    },
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+    iterator::Signals,
+    low_level,
 };
 
 use crate::{
@@ -23,6 +38,13 @@ const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 3600.0;
 /// The interval at the start.
 const INTERVAL: f64 = 1.0;
+
+/// Held while the terminal is written to.
+static TERMINAL: Mutex<()> = Mutex::new(());
+
+fn lock() -> MutexGuard<'static, ()> {
+    TERMINAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns whether standard output is a terminal that can be drawn on.
 pub fn is_there() -> bool {
@@ -154,10 +176,46 @@ impl State {
 ///
 /// Fails if the terminal cannot be used. The inner result is an error of `look`.
 pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> io::Result<Result<(), Hidden>> {
-    let mut terminal = ratatui::try_init()?;
+    restore_at_signals()?;
+    let terminal = {
+        let _lock = lock();
+        ratatui::try_init()
+    };
+    let mut terminal = terminal.inspect_err(|_| restore())?;
     let shown = show(&mut terminal, look);
     ratatui::try_restore()?;
     shown
+}
+
+/// Restores the terminal at the first signal that ends the program, which the signal then does; a second
+/// one ends it at once, even if the terminal takes nothing.
+///
+/// In a thread of its own: crossterm's `poll` does not return at a signal, and never from a terminal that
+/// has hung up.
+fn restore_at_signals() -> io::Result<()> {
+    let signals = [SIGHUP, SIGINT, SIGTERM];
+    let is_second = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        flag::register_conditional_default(signal, Arc::clone(&is_second))?;
+    }
+    let mut signals = Signals::new(signals)?;
+    thread::spawn(move || {
+        for signal in &mut signals {
+            // Nothing is published with it.
+            is_second.store(true, Ordering::Relaxed);
+            // Until the end, so that nothing is drawn on the restored terminal.
+            let _lock = lock();
+            restore();
+            let _ = low_level::emulate_default_handler(signal);
+        }
+    });
+    Ok(())
+}
+
+/// Restores the terminal, as far as it can be.
+fn restore() {
+    let _ = ratatui::try_restore();
+    let _ = execute!(io::stdout(), Show);
 }
 
 fn show(
@@ -182,6 +240,7 @@ fn show(
                 note: state.note(),
             };
             let mut page = 0;
+            let lock = lock();
             terminal.draw(|frame| {
                 page = usize::from(frame.area().height.saturating_sub(3));
                 if state.help {
@@ -190,6 +249,7 @@ fn show(
                     view::draw(frame, &view, state.first, colors);
                 }
             })?;
+            drop(lock);
             let left = Duration::from_secs_f64(state.interval).saturating_sub(looked.elapsed());
             if !event::poll(left)? {
                 break;

@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 mod part;
+mod terminal;
 
 use part::Part;
 use serde_json::Value;
