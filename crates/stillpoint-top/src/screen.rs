@@ -190,7 +190,7 @@ pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> io::Result<Result<(), Hi
 /// Restores the terminal at the first signal that ends the program, which the signal then does; a second
 /// one ends it at once, even if the terminal takes nothing.
 ///
-/// In a thread of its own: crossterm's `poll` does not return at a signal, and never from a terminal that
+/// In a separate thread: crossterm's `poll` does not return at a signal, and never from a terminal that
 /// has hung up.
 fn restore_at_signals() -> io::Result<()> {
     let signals = [SIGHUP, SIGINT, SIGTERM];
