@@ -259,8 +259,9 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 /// the object that the bytes are for. It may be copied if only one copy is used. Past a max it
 /// reclaims, and waits for up to a tenth of a second.
 ///
-/// -ENOMEM if it would still exceed the max; -EDEADLK instead inside a section or a callback, where
-/// nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then empty.
+/// -ENOMEM if it would still exceed the max. Where nothing can be reclaimed, and `bytes` alone would
+/// not exceed it, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG. The
+/// charge is then empty.
 ///
 /// # Safety
 ///

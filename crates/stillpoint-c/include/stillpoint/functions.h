@@ -1354,8 +1354,8 @@ int stillpoint_map_add_replace(struct stillpoint_map *map,
  key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
  stillpoint_map_add(); not async-signal-safe. The old node may be freed after a grace period.
 
- -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EPERM outside of a
- section, if misuse is reported.
+ -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EBUSY if both are one
+ node; -EPERM outside of a section, if misuse is reported.
 
  # Safety
 
@@ -1836,8 +1836,9 @@ int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, str
  the object that the bytes are for. It may be copied if only one copy is used. Past a max it
  reclaims, and waits for up to a tenth of a second.
 
- -ENOMEM if it would still exceed the max; -EDEADLK instead inside a section or a callback, where
- nothing can be reclaimed; -EAGAIN inside a shrinker; -E2BIG. The charge is then empty.
+ -ENOMEM if it would still exceed the max. Where nothing can be reclaimed, and `bytes` alone would
+ not exceed it, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG. The
+ charge is then empty.
 
  # Safety
 

@@ -134,8 +134,8 @@ pub unsafe extern "C" fn stillpoint_map_add_replace(
 /// key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
 /// stillpoint_map_add(); not async-signal-safe. The old node may be freed after a grace period.
 ///
-/// -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EPERM outside of a
-/// section, if misuse is reported.
+/// -ENOENT if the old node is not in the map (any more); -EINVAL for null; -EBUSY if both are one
+/// node; -EPERM outside of a section, if misuse is reported.
 ///
 /// # Safety
 ///

@@ -162,6 +162,7 @@ int main(void)
     CHECK(add(cache.lru, alice, 101 * 4096, false) == -ENOMEM);
     stillpoint_read_lock();
     CHECK(add(cache.lru, alice, 100 * 4096, false) == -EDEADLK);
+    CHECK(add(cache.lru, alice, 101 * 4096, false) == -ENOMEM);
     CHECK(stillpoint_read_unlock() == 0);
 
     struct stillpoint_tenant_statistics statistics;
