@@ -10,8 +10,9 @@ use stillpoint_platform::memory;
 
 /// Returns whether there is memory to purge `count` ranges, and to give them to the free space.
 pub(crate) fn has_memory_for(count: usize) -> bool {
-    // A node of each tree, and for each range its part of others, and of lists.
-    memory::is_there_for(1024 + count * 128)
+    // One range may split a node on each level of both trees, and add a root. Each further one may
+    // split a leaf of both, and has its place in lists.
+    memory::is_there_for((8 << 10) + count * 512)
 }
 
 /// A range of pages.

@@ -63,11 +63,10 @@ fn alloc_and_drain_end_well_with_any_amount_of_memory() {
         let areas: Vec<_> = iter::from_fn(|| arena.alloc(LEN, 1).ok()).collect();
         let mut kept = Vec::new();
         for (number, area) in areas.into_iter().enumerate() {
-            match number {
-                _ if number % 2 == 1 => kept.push(area),
-                _ => drop(area),
+            if number % 2 == 1 {
+                kept.push(area);
             }
-            if number == 2 * before {
+            if number + 1 == 2 * before {
                 arena.drain().unwrap();
             }
         }
@@ -82,8 +81,10 @@ fn alloc_and_drain_end_well_with_any_amount_of_memory() {
     };
     let mut drained = [0; 2];
     for drains in [true, false] {
-        for bytes in (0..200_000).step_by(8_000) {
-            drained[usize::from(drain(2_050, 0, bytes, drains) == Some(true))] += 1;
+        for bytes in (0..200_000).step_by(8_000).chain([1 << 20]) {
+            if let Some(well) = drain(2_050, 0, bytes, drains) {
+                drained[usize::from(well)] += 1;
+            }
         }
         // One range more, which a full node of a tree may have no place for.
         for (before, bytes) in
