@@ -39,7 +39,7 @@ const LONGEST: f64 = 3600.0;
 /// The interval at the start.
 const INTERVAL: f64 = 1.0;
 
-/// Held while the terminal is written to.
+/// Held while the program draws, and by the thread of signals until the program ends.
 static TERMINAL: Mutex<()> = Mutex::new(());
 
 fn lock() -> MutexGuard<'static, ()> {
@@ -187,11 +187,12 @@ pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> io::Result<Result<(), Hi
     shown
 }
 
-/// Restores the terminal at the first signal that ends the program, which the signal then does; a second
-/// one ends it at once, even if the terminal takes nothing.
+/// Starts a thread that restores the terminal at the first SIGHUP, SIGINT or SIGTERM, and then lets the
+/// signal end the program. Once it has seen that one, another ends the program at once, even if the
+/// terminal takes no output.
 ///
-/// In a separate thread: crossterm's `poll` does not return at a signal, and never from a terminal that
-/// has hung up.
+/// It is a thread because crossterm's `poll` polls again after a signal, and never returns once the
+/// terminal has hung up.
 fn restore_at_signals() -> io::Result<()> {
     let signals = [SIGHUP, SIGINT, SIGTERM];
     let is_second = Arc::new(AtomicBool::new(false));
@@ -199,7 +200,7 @@ fn restore_at_signals() -> io::Result<()> {
         flag::register_conditional_default(signal, Arc::clone(&is_second))?;
     }
     let mut signals = Signals::new(signals)?;
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         for signal in &mut signals {
             // Nothing is published with it.
             is_second.store(true, Ordering::Relaxed);
@@ -208,7 +209,7 @@ fn restore_at_signals() -> io::Result<()> {
             restore();
             let _ = low_level::emulate_default_handler(signal);
         }
-    });
+    })?;
     Ok(())
 }
 

@@ -113,6 +113,7 @@ fn a_second_signal_ends_it_while_the_terminal_takes_nothing() {
     tcflow(&other, Action::OOff).unwrap();
     let mut child = start(other.try_clone().unwrap(), other);
     while !terminal.is_raw() {
+        assert!(child.try_wait().unwrap().is_none(), "it ends");
         thread::yield_now();
     }
     let status = loop {
