@@ -90,8 +90,9 @@ pub extern "C" fn stillpoint_qsbr_offline() -> c_int {
     })
 }
 
-/// Takes the calling thread offline, and leaves it registered in the destructors of
-/// pthread_key_create(), too; not for programs. stillpoint_qsbr_online() ends it.
+/// Takes the calling thread offline and keeps it registered, also in the destructors of
+/// pthread_key_create(), where stillpoint_qsbr_offline() unregisters it; not for programs.
+/// stillpoint_qsbr_online() undoes it. -EPERM if the thread is not a QSBR reader.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_qsbr_pause_() -> c_int {
     done(|| {

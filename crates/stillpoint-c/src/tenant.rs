@@ -259,9 +259,9 @@ pub unsafe extern "C" fn stillpoint_tenant_get_statistics(
 /// the object that the bytes are for. It may be copied if only one copy is used. Past a max it
 /// reclaims, and waits for up to a tenth of a second.
 ///
-/// -ENOMEM if it would still exceed the max. Where nothing can be reclaimed, and `bytes` alone would
-/// not exceed it, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG. The
-/// charge is then empty.
+/// -ENOMEM if `bytes` alone exceed the max, or reclaiming does not free enough; where it cannot
+/// reclaim, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG for more
+/// bytes than any memory has. The charge is then empty.
 ///
 /// # Safety
 ///

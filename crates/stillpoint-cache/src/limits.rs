@@ -58,10 +58,10 @@ where
         })
     }
 
-    /// Returns whether the tenant has been [deleted](Self::delete).
+    /// Returns whether the tenant has been [deleted](Self::delete): never for a whole cache.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        // Nothing is published with it. A thread that has seen it under the lock sees it here, too.
+        // Relaxed: no other data depends on it.
         self.handle.deleted.load(Ordering::Relaxed)
     }
 

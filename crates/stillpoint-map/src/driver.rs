@@ -36,7 +36,7 @@ impl<C: HasTables> Shared<C> {
     pub fn of(domain: Option<Kept>, entries: usize, stays: bool) -> Option<Arc<Self>> {
         let core = C::new(entries, stays)?;
         let domain = UnsafeCell::new(domain);
-        // `Arc::new` ends the process without it: the counts lie beside what is shared.
+        // `Arc::new` ends the process without memory; its two counts lie beside what is shared.
         is_there_for(size_of::<Self>() + 2 * size_of::<usize>())
             .then(|| Arc::new(Self { core, domain }))
     }

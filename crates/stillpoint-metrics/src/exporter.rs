@@ -30,7 +30,7 @@ const MOST_TENANTS: usize = 100;
 /// The name of the global domain.
 const GLOBAL: &str = "global";
 
-/// A cache, or a tenant of one, of whatever types.
+/// A cache or a tenant of one, with its types erased.
 trait ReadCache: Send + Sync {
     fn is_deleted(&self) -> bool;
     fn statistics(&self) -> stillpoint_cache::Statistics;
@@ -292,7 +292,8 @@ impl Exporter {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a thing to a list. One that is refused is dropped after the lock, as it may call us.
+    /// Adds `thing` under `name`. If the name is taken, `thing` is dropped after the lock is released,
+    /// because its destructor may call the exporter.
     fn add<T>(
         &self,
         name: &str,
@@ -308,7 +309,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Takes out the deleted tenants of caches, to be dropped after the lock.
+    /// Removes deleted tenants of caches, and returns them, to be dropped without the lock.
     fn take_deleted(&self) -> Vec<(String, Arc<dyn ReadCache>)> {
         let caches = &mut self.lock().caches;
         caches
@@ -376,7 +377,7 @@ struct Samples {
     caches: Vec<(String, stillpoint_cache::Statistics)>,
 }
 
-/// Reads a cache; `None` for a tenant that is deleted meanwhile, so that it may be its parent that was read.
+/// Returns a cache's statistics; `None` for a tenant deleted meanwhile, because they may be its parent's.
 fn own_statistics(
     (name, cache): &(String, Arc<dyn ReadCache>),
 ) -> Option<(String, stillpoint_cache::Statistics)> {

@@ -123,7 +123,7 @@ const SYSTEM_CALLS: &[(libc::c_long, SystemCall)] = {
     ]
 };
 
-/// Upper bound on what starting a thread allocates, in bytes.
+/// Upper bound on what starting a thread allocates, in bytes, apart from large `work`.
 pub const START_BYTES: usize = 4096;
 
 /// Starts a thread of the library that runs `work`. It inherits neither the signal mask nor the

@@ -1562,8 +1562,9 @@ int stillpoint_qsbr_unregister(void);
 int stillpoint_qsbr_offline(void);
 
 /*
- Takes the calling thread offline, and leaves it registered in the destructors of
- pthread_key_create(), too; not for programs. stillpoint_qsbr_online() ends it.
+ Takes the calling thread offline and keeps it registered, also in the destructors of
+ pthread_key_create(), where stillpoint_qsbr_offline() unregisters it; not for programs.
+ stillpoint_qsbr_online() undoes it. -EPERM if the thread is not a QSBR reader.
  */
 int stillpoint_qsbr_pause_(void);
 
@@ -1836,9 +1837,9 @@ int stillpoint_tenant_get_statistics(const struct stillpoint_tenant *tenant, str
  the object that the bytes are for. It may be copied if only one copy is used. Past a max it
  reclaims, and waits for up to a tenth of a second.
 
- -ENOMEM if it would still exceed the max. Where nothing can be reclaimed, and `bytes` alone would
- not exceed it, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG. The
- charge is then empty.
+ -ENOMEM if `bytes` alone exceed the max, or reclaiming does not free enough; where it cannot
+ reclaim, -EDEADLK inside a section or a callback, -EAGAIN inside a shrinker. -E2BIG for more
+ bytes than any memory has. The charge is then empty.
 
  # Safety
 

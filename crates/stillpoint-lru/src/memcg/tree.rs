@@ -135,7 +135,7 @@ impl Tree {
         entries * size_of::<usize>() + (1 << 10)
     }
 
-    /// Returns a number for a new tenant, for which there is room in all arrays, and memory.
+    /// Takes a number for a new tenant, once all arrays have room for it, and there is memory for the tenant.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
         let number = self.reserve_number()?;
         // Checked last: retiring the arrays that were replaced may take memory.

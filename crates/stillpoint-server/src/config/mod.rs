@@ -308,7 +308,7 @@ section! {
         shutdown: bool = false, "shutdown", "-A --enable-shutdown";
         /// Protocol of clients; auto: chosen by the first byte of a connection
         binding: Binding = Binding::Auto, "", "-B --protocol PROTOCOL";
-        /// Most requests of one client before others have their turn; at most 1,024, fewer if they cost much
+        /// Most requests of one client in a turn; 0: 1,024, the most; fewer if they cost much
         requests_per_event: u32 = 0, "", "-R --max-reqs-per-event NUMBER";
         /// File of name:password lines; clients must log in
         auth_file: Option<PathBuf> = None, "auth-file", "-Y --auth-file FILE", live;

@@ -44,7 +44,7 @@ static void *ends(void *way)
 
 int main(void)
 {
-    /* Before the key, so that what registering keeps for a thread's end has ended when the key's destructor runs. */
+    /* First, so that what the library does at a thread's end comes before the key's destructor. */
     rcu_register_thread();
     CHECK(pthread_key_create(&key, reads_after) == 0);
     rcu_thread_offline();
