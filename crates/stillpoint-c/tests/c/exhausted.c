@@ -1,6 +1,8 @@
 /* No memory for the pages that hold retired blocks: a caller with a head never waits for one; a caller without a head gets an error or waits. */
 #include "check.h"
 
+#include <sched.h>
+
 static int refusing;
 static int refused;
 
@@ -70,7 +72,10 @@ static void test_domain(struct stillpoint_domain *domain)
     pthread_barrier_wait(&steps);
     pthread_join(thread, NULL);
     CHECK(stillpoint_domain_kvfree(domain, node) == 0 && statistics(domain).inline_waits == 1);
-    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).callbacks_pending == 0);
+    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0);
+    while (statistics(domain).callbacks_pending != 0) { /* The barrier's own is counted until it has returned. */
+        sched_yield();
+    }
     __atomic_store_n(&refusing, 0, __ATOMIC_SEQ_CST);
     CHECK(stillpoint_domain_kvfree(domain, make()) == 0);
     CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && statistics(domain).objects_pending == 0);
