@@ -4,8 +4,8 @@
 //! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant is in
 //! its queue at most once. It is queued after its usage has passed the limit, and the thread clears
 //! the mark before it reads the usage, so no tenant stays above its limit unseen. If no thread can
-//! be started, or there is no memory for the queue, the charging thread reclaims, if it may wait. Panics are contained at each call of a shrinker
-//! and around each pass, so none ends the thread.
+//! be started, or there is no memory for the queue, the charging thread reclaims, if it may wait.
+//! Panics are contained at each call of a shrinker and around each pass, so none ends the thread.
 
 use super::{
     Event, Memcg,

@@ -1,4 +1,4 @@
-//! What `stillpoint-top` leaves of a terminal.
+//! The state of the terminal after `stillpoint-top` has ended.
 
 use rustix::{
     fs::{Mode, OFlags, fcntl_setfl, open},

@@ -100,7 +100,7 @@ pub fn stall_service<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _r
     harness.domain.call(move || {
         super::sleep(&theirs, theirs.plan.stall_service_s);
         add(&theirs.tally.invoked, 1);
-        // Nobody listens any more once the session is over.
+        // Fails once the session is over, when no thread receives.
         let _ = invoked.send(());
     });
     super::sleep(session, session.plan.stall_service_s * 3.0);
